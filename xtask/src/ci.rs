@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: exactly what CI runs, by running CI's own script.
+//! `cargo xtask ci`: runs CI's own script, and so exactly what CI runs.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{environment, process};
 pub struct Args {}
 
 impl Args {
-    /// Runs `.ci/run` and ends as it ends.
+    /// Runs `.ci/run` and succeeds if the script does.
     pub fn run(&self) -> Result<bool> {
         let root = environment::workspace_root();
         let status = process::run(Command::new(root.join(".ci/run")).current_dir(&root))?;

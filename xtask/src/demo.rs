@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job on real input, from a fresh clone to a report.
+//! `cargo xtask demo`: a real comparison, from a fresh clone to a report.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,10 +22,10 @@ that it lists, and removes images, devices and mounts at the end. It takes about
 the build. Without root or /dev/fuse it compares file systems inside the process and says so.";
 
 impl Args {
-    /// Sets up, builds, compares, and says where the report is.
+    /// Installs packages, builds, compares, and prints the path of the report.
     pub fn run(&self) -> Result<bool> {
         println!("{WHAT_IT_DOES}");
-        // What is missing has been said; the comparison leaves it out and says so in its report.
+        // Setup prints what is missing. The comparison leaves it out and says so in its report.
         setup::install(setup::Purpose::Demo)?;
         println!("demo: building fslab (some minutes the first time)");
         let build = ["build", "--profile", "demo", "--locked", "--package", "fslab"];
@@ -45,7 +45,8 @@ impl Args {
     }
 }
 
-/// A folder of the workspace without samples: those of an earlier demo are never overwritten.
+/// Returns a folder of the workspace without samples. Samples of an earlier demo are never
+/// overwritten.
 fn free_folder() -> PathBuf {
     let name = |number| match number {
         1 => "fslab-report".to_owned(),

@@ -1,4 +1,4 @@
-//! What xtask knows about the machine and the folders it works in. Reads only.
+//! The machine and the folders that xtask works in. Everything here only reads.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// The folder of the workspace's manifest.
+/// Returns the folder of the workspace's manifest.
 pub fn workspace_root() -> PathBuf {
-    // Cargo sets the variable when it runs xtask; the built-in value serves a direct call.
+    // Cargo sets the variable when it runs xtask; the built-in value is for a direct call.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf)
 }
 
-/// The cache folder, which is outside the clone and outlives it.
+/// Returns the cache folder, which is outside the clone and outlives it.
 pub fn cache() -> Result<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("FSLAB_CACHE")
@@ -25,13 +25,13 @@ pub fn cache() -> Result<PathBuf> {
         .context("no cache folder: set FSLAB_CACHE (HOME and XDG_CACHE_HOME are not set either)")
 }
 
-/// Where tools installed by `setup` lie, as `cargo install --root` takes it.
+/// Returns the folder of the tools that `setup` installs, in the form for `cargo install --root`.
 pub fn tools() -> Result<PathBuf> {
     Ok(cache()?.join("tools"))
 }
 
-/// A tool's program, from the cache or from the search path and the system administrator's
-/// folders, which are not on everybody's path.
+/// Finds a tool's program: in the cache, in the search path, or in the system administrator's
+/// folders, which are not in every user's path.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let cached = tools().ok().map(|folder| folder.join("bin"));
     let path = env::var_os("PATH").unwrap_or_default();
@@ -40,7 +40,7 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
 }
 
-/// A command for a tool that [`find_tool`] looks for.
+/// Makes a command for a tool that [`find_tool`] finds.
 pub fn tool(name: &str) -> Result<Command> {
     let program = find_tool(name)
         .with_context(|| format!("{name} is not installed; `cargo xtask setup` installs it"))?;
@@ -57,7 +57,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Why file systems can't be mounted here; `None` where they can.
+/// Returns why file systems can't be mounted here; `None` if they can.
 pub fn why_no_mounts() -> Option<&'static str> {
     if !is_root() {
         return Some("needs root to mount; run it as root");
@@ -66,7 +66,7 @@ pub fn why_no_mounts() -> Option<&'static str> {
     (!fuse).then_some("there is no /dev/fuse; load the kernel module: modprobe fuse")
 }
 
-/// The folder that cargo builds into, with all configuration taken into account.
+/// Returns cargo's build folder, with all configuration taken into account.
 pub fn target_directory() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -76,18 +76,18 @@ pub fn target_directory() -> Result<PathBuf> {
     folder.map(PathBuf::from).context("cargo metadata names no target_directory")
 }
 
-/// The files of the workspace that git keeps or would keep, by their paths in it.
+/// Returns the files of the workspace that git tracks or would track, by their paths in it.
 pub fn files() -> Result<Vec<String>> {
     let root = workspace_root();
     let mut git = Command::new("git");
     git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let list = process::capture(&mut git)?;
-    // A file that was deleted and not yet committed is still listed.
+    // Git still lists a file whose deletion is not committed yet.
     let is_there = |name: &&str| !name.is_empty() && root.join(name).is_file();
     Ok(list.split('\0').filter(is_there).map(str::to_owned).collect())
 }
 
-/// Cargo, the one that runs xtask, in the workspace's folder.
+/// Makes a command for the cargo that runs xtask, in the workspace's folder.
 pub fn cargo() -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

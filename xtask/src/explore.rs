@@ -1,8 +1,8 @@
-//! `cargo xtask explore`: the random tests with new seeds, for a given time.
+//! `cargo xtask explore`: runs the random tests with new seeds for a given time.
 //!
-//! `cargo xtask test` uses one seed for everybody. This draws others, gives every random test about
-//! the same time, and prints each seed that made a test fail. A failing seed becomes a regression
-//! test beside the fix.
+//! `cargo xtask test` uses the same seed everywhere. This command draws others, gives every random
+//! test about the same time, and prints each seed that made a test fail. A failing seed should
+//! become a regression test, together with the fix.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -74,19 +74,19 @@ impl Args {
     }
 }
 
-/// A random test and what came of it.
+/// A random test and its results.
 #[derive(Debug, Default)]
 struct Subject {
-    /// Its binary and name.
+    /// Binary and name of the test.
     name: String,
-    /// What runs it; `None` while it runs.
+    /// Command that runs the test; `None` while it runs.
     command: Option<Command>,
     spent: Duration,
     seeds: usize,
     failed: Vec<String>,
 }
 
-/// Runs the test that has had the least time, until the deadline.
+/// Until the deadline, runs the test with the least time so far.
 fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
     while Instant::now() < deadline && !process::interrupted() {
         let lock = || subjects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,14 +112,14 @@ fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
     }
 }
 
-/// Takes the test that has had the least time and is not running.
+/// Takes the test with the least time so far that is not running.
 fn next(subjects: &mut [Subject]) -> Option<(usize, Command)> {
     let idle = subjects.iter_mut().enumerate().filter(|(_, subject)| subject.command.is_some());
     let (index, subject) = idle.min_by_key(|(_, subject)| subject.spent)?;
     Some((index, subject.command.take()?))
 }
 
-/// Runs a test once with a new seed; returns the seed and what it wrote if it failed.
+/// Runs a test once with a new seed. If it failed, returns the seed and the output.
 fn one(command: &mut Command) -> Result<Option<(u64, String)>> {
     let seed = seed()?;
     let output = process::output(command.env("FSLAB_SEED", seed.to_string()))?;
@@ -131,7 +131,7 @@ fn one(command: &mut Command) -> Result<Option<(u64, String)>> {
     Ok(None)
 }
 
-/// A new seed of 48 bits, so that counting on from it never overflows.
+/// Draws a seed of 48 bits, so that counting on from it never overflows.
 fn seed() -> Result<u64> {
     let mut bytes = [0; 8];
     let mut source = File::open("/dev/urandom").context("/dev/urandom")?;
@@ -139,7 +139,7 @@ fn seed() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The test programs that the step `build` listed.
+/// Reads the test programs that the step `build` listed.
 fn programs(context: &Context) -> Result<Value> {
     let file = build::binaries(context);
     let text = fs::read(&file).with_context(|| file.display().to_string())?;
@@ -158,7 +158,7 @@ fn subject(programs: &Value, binary: &str, name: &str) -> Result<Subject> {
     Ok(Subject { name, command: Some(command), ..Subject::default() })
 }
 
-/// The folder in a package's identity, such as `path+file:///clone/crates/fslab#0.1.0`.
+/// Returns the folder in a package id such as `path+file:///clone/crates/fslab#0.1.0`.
 fn folder_of(package: &str) -> Result<PathBuf> {
     let path = package.strip_prefix("path+file://").and_then(|rest| rest.rsplit_once('#'));
     let (path, _) = path.with_context(|| format!("{package} is no package of this workspace"))?;

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: every fuzz target for a given time.
+//! `cargo xtask fuzz`: runs every fuzz target for a given time.
 //!
-//! What a target learns goes to a temporary folder, so that the corpora in the repository change
-//! only on purpose. An input that fails is kept in `fuzz/artifacts`, as cargo-fuzz does.
+//! New inputs of a target go to a temporary folder, so the corpora in the repository change only on
+//! purpose. A failing input is kept in `fuzz/artifacts`, as cargo-fuzz does.
 
 use std::process::Command;
 
@@ -21,12 +21,13 @@ pub struct Args {
     only: String,
 }
 
-/// libdeflate's decoder is compiled twice with one table, which the sanitizer would report; threads
-/// of the last input may still be ending with the process, which it would take for a leak.
+/// Options of AddressSanitizer. Libdeflate's decoder is compiled twice with one table, which the
+/// sanitizer would report. Threads of the last input may still be running at the exit of the
+/// process, which would look like a leak.
 const SANITIZER: &str = "detect_odr_violation=0:detect_leaks=0";
 
 impl Args {
-    /// Runs the targets one after another; succeeds if none found anything.
+    /// Runs the targets one after another; succeeds if none found a failure.
     pub fn run(&self) -> Result<bool> {
         let program = environment::find_tool("cargo-fuzz");
         program.context("cargo-fuzz is not installed: cargo install cargo-fuzz")?;
@@ -45,7 +46,7 @@ impl Args {
     fn one(&self, target: &str) -> Result<Tally> {
         let learnt = tempfile::tempdir().context("cannot make a temporary folder")?;
         let mut command: Command = environment::cargo();
-        // The sanitizers are flags of the compiler that stable ones refuse otherwise.
+        // Stable compilers refuse the sanitizer flags without this variable.
         command.env("RUSTC_BOOTSTRAP", "1").env("ASAN_OPTIONS", SANITIZER);
         command.args(["fuzz", "run", target]).arg(learnt.path());
         let corpus = environment::workspace_root().join("fuzz/corpus").join(corpus_of(target));
@@ -60,12 +61,12 @@ impl Args {
     }
 }
 
-/// Targets that read stored files share a corpus.
+/// Returns the corpus of a target. Targets that read stored files share one.
 fn corpus_of(target: &str) -> &str {
     if target.starts_with("sca_") { "stored" } else { target }
 }
 
-/// Names of the fuzz targets, sorted.
+/// Returns the names of the fuzz targets, sorted.
 fn targets(only: &str) -> Result<Vec<String>> {
     let files = environment::files()?;
     let name = |path: &String| {

@@ -1,9 +1,9 @@
-//! `cargo xtask lines`: how much product code each crate has.
+//! `cargo xtask lines`: counts the product code of each crate.
 //!
-//! Counted are lines of Rust below `crates/*/src` and `xtask/src` that hold more than blanks or a
-//! comment. Tests are left out: modules behind `cfg(test)`, files and folders named `tests` or
-//! `testing`, and crates named `*-testing`. Examples, benchmarks, build scripts and data files do
-//! not count either.
+//! It counts lines of Rust in `crates/*/src` and `xtask/src` with more than blanks or a comment. It
+//! leaves out tests: modules behind `cfg(test)`, files and folders named `tests` or `testing`, and
+//! crates named `*-testing`. Examples, benchmarks, build scripts and data files do not count
+//! either.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub struct Args {
     files: bool,
 }
 
-/// Files, their lines, and those that hold more than blanks or a comment.
+/// Files, lines, and lines with more than blanks or a comment.
 type Count = [usize; 3];
 
 impl Args {
-    /// Counts and prints a table.
+    /// Counts the lines and prints a table.
     pub fn run(&self) -> Result<bool> {
         let tree = Tree::of_workspace()?;
         let (mut crates, mut total) = (BTreeMap::<&str, Count>::new(), Count::default());
@@ -45,7 +45,7 @@ impl Args {
     }
 }
 
-/// The crate that a file of product code belongs to.
+/// Returns the crate of a file of product code.
 fn crate_of(path: &str) -> Option<&str> {
     let (name, file) = match path.strip_prefix("crates/") {
         Some(path) => path.split_once("/src/")?,
@@ -62,7 +62,8 @@ fn count(text: &str) -> Count {
     for line in text.lines() {
         let code = line.trim();
         if in_test {
-            // Modules are formatted: the brace that ends one stands at the start of its line.
+            // The sources are formatted, so the closing brace of a module is at the start of its
+            // line.
             in_test = line != "}";
             continue;
         }

@@ -1,4 +1,4 @@
-//! cargo-nextest: runs each test in a process of its own, and reports results as lines of JSON.
+//! cargo-nextest: runs each test in its own process and reports results as lines of JSON.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::{environment, process};
 
-/// The version that setup installs. Its JSON is an experimental format of this version.
+/// The version that setup installs. The JSON format is experimental and belongs to this version.
 pub const VERSION: &str = "0.9.148";
 
-/// The program's name.
+/// Name of the program.
 pub const PROGRAM: &str = "cargo-nextest";
 
-/// A nextest that builds into a folder and looks for the workspace here.
+/// Makes a nextest command that builds into a folder and uses this workspace.
 pub fn command(target: &Path) -> Result<Command> {
     let mut command = environment::tool(PROGRAM)?;
     command.arg("nextest").current_dir(environment::workspace_root());
@@ -25,26 +25,26 @@ pub fn command(target: &Path) -> Result<Command> {
 /// A test that has ended.
 #[derive(Debug, PartialEq)]
 pub struct Event {
-    /// Its binary and name.
+    /// Binary and name of the test.
     pub name: String,
-    /// How it ended.
+    /// Result of the test.
     pub result: TestResult,
-    /// How long it ran, in seconds.
+    /// Duration in seconds.
     pub time_s: f64,
 }
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestResult {
     /// It passed.
     Passed,
-    /// It failed, ended in an abnormal way or took too long.
+    /// It failed, ended abnormally or took too long.
     Failed,
-    /// It is marked to be left out.
+    /// It is marked as ignored.
     Ignored,
 }
 
-/// Runs `nextest run` and hands over each result; failures are also printed with their output.
+/// Runs `nextest run` and passes on each result. Failures are also printed with their output.
 pub fn run(command: &mut Command, mut each: impl FnMut(&Event)) -> Result<ExitStatus> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.args(["--message-format", "libtest-json-plus", "--color", "never"]);
@@ -58,7 +58,7 @@ pub fn run(command: &mut Command, mut each: impl FnMut(&Event)) -> Result<ExitSt
     wrong.map_or(Ok(status), Err)
 }
 
-/// The event of a line; `None` for lines about whole programs and about tests that start.
+/// Parses the event of a line. `None` for lines about whole programs and about tests that start.
 fn event(line: &str) -> Result<Option<Event>> {
     let value: Value =
         serde_json::from_str(line).with_context(|| format!("nextest wrote {line:?}"))?;

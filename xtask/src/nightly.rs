@@ -1,7 +1,8 @@
 //! `cargo xtask nightly`: the long forms of the checks, for which `cargo xtask test` has no time.
 //!
-//! Each form is a command with a time limit; one that exceeds its limit is ended and has failed.
-//! A form that does not run here says why. The last lines are a table and the counts.
+//! Each form is a command with a time limit. A form that exceeds its limit is ended and counts as
+//! failed. If a form does not run here, the output says why. The last lines are a table and the
+//! counts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -30,7 +31,7 @@ struct Form {
     name: &'static str,
     limit_min: u64,
     help: &'static str,
-    /// Variables of the environment, and the command behind `cargo`.
+    /// Environment variables, and the arguments after `cargo`.
     command: &'static str,
 }
 
@@ -70,7 +71,7 @@ const FORMS: &[Form] = &[
         "xtask suite fsx",
     ),
     form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
-    // The variables say how many tries each random test has.
+    // The variables set the number of cases of each random test.
     form(
         "longer",
         360,
@@ -181,7 +182,8 @@ impl Form {
     }
 }
 
-/// The counts of a form's last line, if it has that line; else it counts as one test.
+/// Returns the counts of the last line of a form's output. Without such a line it counts as one
+/// test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
     let number = |part: &str| {

@@ -1,5 +1,5 @@
-//! `cargo xtask deb`: the Debian package, made by dpkg-deb, and a test of it: installed below a
-//! folder by dpkg, used from there, removed again.
+//! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it below a
+//! folder, it is used from there, and dpkg removes it.
 
 mod layout;
 mod trial;
@@ -14,7 +14,7 @@ use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The step of `cargo xtask test`: a package of the programme that was built for the tests.
+/// The step of `cargo xtask test`: packages the program that was built for the tests.
 pub const STEP: Step = Step {
     name: "package",
     help: "the Debian package is made, installed below a folder, used and removed",
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Builds with optimisation, makes the package and tries it.
+    /// Builds with optimisation, makes the package and tests it.
     pub fn run(&self) -> Result<bool> {
         let context = Context::new()?;
         let fslab = build::release(&context)?;
@@ -58,7 +58,7 @@ impl Args {
     }
 }
 
-/// How dpkg-deb packs what is to be kept, and what is only tried.
+/// Compression by dpkg-deb of a package to keep, and of one that is only tested.
 const SMALL: &str = "-Zxz";
 const QUICK: &str = "-Znone";
 

@@ -1,8 +1,8 @@
-//! Running other programs so that a signal ends them too and lets xtask clean up.
+//! Runs other programs so that a signal also ends them and xtask can clean up.
 //!
-//! Every program gets a process group of its own. SIGINT and SIGTERM are passed on to the running
-//! groups (a second signal kills them); the call that waits then fails, and the guards on the way
-//! out unmount and detach. Clean-up commands run through [`clean_up`], which a signal can't stop.
+//! Every program gets its own process group. SIGINT and SIGTERM are passed on to the running groups
+//! as SIGTERM; a second signal kills them. The waiting call then fails, and drop guards unmount and
+//! detach. Clean-up commands run through [`clean_up`], which a signal can't stop.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -18,22 +18,22 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What the signal thread and the running calls share.
+/// State that the signal thread and the running calls share.
 struct Running {
     signals: usize,
-    /// The process groups of running programs, and whether a program passes signals on itself: it
-    /// is never killed, so that it can.
+    /// Process groups of running programs. The flag says that a program passes signals on itself;
+    /// it is not killed, so that it can.
     groups: Vec<(Pid, bool)>,
 }
 
 static RUNNING: Mutex<Running> = Mutex::new(Running { signals: 0, groups: Vec::new() });
 
 fn running() -> MutexGuard<'static, Running> {
-    // The data is valid after each statement, so that a panic elsewhere doesn't spoil it.
+    // The data is valid after each statement, so a panic elsewhere does not corrupt it.
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts passing signals on; to be called once, first.
+/// Starts to pass signals on. Must be called once, before everything else.
 pub fn forward_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     thread::spawn(move || signals.forever().for_each(|_| pass_on()));
@@ -55,22 +55,22 @@ fn signal_group(group: Pid, signal: Signal) {
     }
 }
 
-/// Whether a signal asked xtask to end.
+/// Whether a signal has asked xtask to end.
 pub fn interrupted() -> bool {
     running().signals > 0
 }
 
-/// Runs a program that writes to xtask's own output.
+/// Runs a program whose output goes to xtask's own output.
 pub fn run(command: &mut Command) -> Result<ExitStatus> {
     Started::new(command.stdin(Stdio::null()))?.wait()
 }
 
-/// Runs a program as [`run`] does, which passes signals on to what it runs.
+/// Runs a program as [`run`] does. The program passes signals on to its own processes.
 pub fn run_that_passes_signals_on(command: &mut Command) -> Result<ExitStatus> {
     Started::that_passes_on(command.stdin(Stdio::null()), true)?.wait()
 }
 
-/// Runs a program as [`run`] does; ends it, and returns `None`, if it takes longer than `limit`. It
+/// Runs a program as [`run`] does. If it takes longer than `limit`, ends it and returns `None`. It
 /// gets half a minute to clean up.
 pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(30);
@@ -94,13 +94,13 @@ pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<Exit
     status.map(|status| (!was_late).then_some(status))
 }
 
-/// Runs a program as [`run`] does, and fails if it does.
+/// Runs a program as [`run`] does, and fails if the program fails.
 pub fn run_ok(command: &mut Command) -> Result<()> {
     let status = run(command)?;
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", line_of(command)) }
 }
 
-/// Runs a program and hands over each line of its standard output.
+/// Runs a program and passes each line of its standard output to `line`.
 pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let mut started = Started::new(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
     let stdout = started.child.stdout.take().context("the program's output is not a pipe")?;
@@ -111,33 +111,34 @@ pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<Ex
     started.wait()
 }
 
-/// What a program wrote and how it ended.
+/// The output and the exit status of a program.
 pub struct Output {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Standard output; what is not UTF-8 is replaced.
+    /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// Standard error likewise.
+    /// Standard error, likewise.
     pub stderr: String,
 }
 
-/// Runs a program quietly and answers all it wrote, whether it succeeded or not.
+/// Runs a program quietly and returns its whole output, whether it succeeded or not.
 ///
-/// It writes to files, not pipes: a daemon that it leaves behind can't keep the caller waiting.
+/// The program writes to files, not pipes, so a daemon that it leaves behind can't block the
+/// caller.
 pub fn output(command: &mut Command) -> Result<Output> {
     let (mut stdout, mut stderr) = quiet(command)?;
     let status = Started::new(command)?.wait()?;
     Ok(Output { status, stdout: read_back(&mut stdout)?, stderr: read_back(&mut stderr)? })
 }
 
-/// Runs a program quietly and answers its standard output; a failure shows its error output.
+/// Runs a program quietly and returns its standard output. An error contains its error output.
 pub fn capture(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     succeeded(command, output.status, &output.stderr)?;
     Ok(output.stdout)
 }
 
-/// Runs a program as [`capture`] does, even after a signal: for unmounting and the like.
+/// Runs a program as [`capture`] does, but also after a signal: for clean-up such as unmounting.
 pub fn clean_up(command: &mut Command) -> Result<()> {
     let (_stdout, mut stderr) = quiet(command)?;
     let status = command
@@ -147,7 +148,8 @@ pub fn clean_up(command: &mut Command) -> Result<()> {
     succeeded(command, status, &read_back(&mut stderr)?)
 }
 
-/// bash in mount and process namespaces of its own: what it mounts and starts is gone with it.
+/// Makes a command that runs bash in separate mount and process namespaces. Its mounts and
+/// processes end with it.
 pub fn bash_in_namespaces() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
@@ -155,7 +157,7 @@ pub fn bash_in_namespaces() -> Command {
     command
 }
 
-/// The command as a person would type it.
+/// Returns the command as a person would type it.
 pub fn line_of(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -186,7 +188,7 @@ fn succeeded(command: &Command, status: ExitStatus, said: &str) -> Result<()> {
     bail!("{} ended with {status}: {}", line_of(command), said.trim())
 }
 
-/// A running program, listed in [`RUNNING`] for exactly as long as its id is its own.
+/// A running program. It is in [`RUNNING`] exactly as long as its process id belongs to it.
 struct Started {
     child: Child,
     group: Pid,
@@ -199,7 +201,7 @@ impl Started {
     }
 
     fn that_passes_on(command: &mut Command, passes_on: bool) -> Result<Self> {
-        // Under the lock, so that no signal falls between the check and the listing.
+        // Holds the lock, so that no signal comes between the check and the registration.
         let mut running = running();
         if running.signals > 0 {
             bail!("interrupted before {}", line_of(command));
@@ -218,8 +220,8 @@ impl Started {
         if interrupted() { bail!("interrupted") } else { Ok(status) }
     }
 
-    /// Waits, and takes the id off the list while the program is a zombie: as soon as it is
-    /// reaped, the id may belong to another.
+    /// Waits for the program. It removes the id from the list while the program is a zombie: once
+    /// the program is reaped, the id may belong to another.
     fn end(&mut self) -> Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(errno) = waitid(WaitId::Pid(self.group), options) {

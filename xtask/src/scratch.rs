@@ -1,7 +1,7 @@
-//! The file system that tests put their files on: a fresh ext4, in memory where there is enough.
+//! The file system for the files of tests: a fresh ext4, in memory if there is enough.
 //!
-//! Tests sync a great deal and make and remove many files, so that the disk of the machine would
-//! decide how long they take, and how full it is whether they pass.
+//! Tests sync often and make and remove many files. On the machine's disk, their duration would
+//! depend on the disk, and their success on its free space.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,16 +13,16 @@ use tempfile::TempDir;
 use crate::environment;
 use crate::stage::{Mount, public_folder};
 
-/// The image is sparse; tests at work fill a few gibibytes of it at a time.
+/// Size of the image. It is sparse; running tests fill a few gibibytes of it at a time.
 const SIZE_BYTES: u64 = 64 << 30;
 
-/// Memory that must be available for an image in memory.
+/// Memory that must be available for an image in memory, in bytes.
 const MEMORY_MIN_BYTES: u64 = 8 << 30;
 
-/// A file system in memory, as the kernel provides it.
+/// The kernel's file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// A mounted file system for tests, gone when this is dropped; its fields go in this order.
+/// A mounted file system for tests. It is removed on drop, in the order of the fields.
 pub struct Scratch {
     _mount: Mount,
     point: TempDir,
@@ -30,7 +30,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one; `None`, after saying why, where tests have to use the machine's temporary folder.
+    /// Makes one. If the tests have to use the machine's temporary folder, says why and returns
+    /// `None`.
     pub fn new() -> Result<Option<Self>> {
         if let Some(reason) = environment::why_no_mounts() {
             println!("tests use {}: {reason}", std::env::temp_dir().display());
@@ -39,7 +40,7 @@ impl Scratch {
         let folder = public_folder("fslab-scratch-", &parent())?;
         let point = public_folder("fs-", &std::env::temp_dir())?;
         let image = folder.path().join("image");
-        // What is deleted gives its memory back.
+        // With `discard`, deleted files free their memory.
         let options = "loop,discard";
         let place = point.path().canonicalize()?;
         let mount = Mount::of_ext4(&image, SIZE_BYTES, options, place)?;
@@ -48,14 +49,15 @@ impl Scratch {
         Ok(Some(Self { _mount: mount, point, _folder: folder }))
     }
 
-    /// The variables that bring tests here.
+    /// Returns the variables that make tests use this file system.
     pub fn variables(&self) -> [(&'static str, PathBuf); 3] {
         let point = || self.point.path().to_owned();
         [("TMPDIR", point()), ("FSLAB_SCRATCH", point()), ("FSLAB_DISK", std::env::temp_dir())]
     }
 }
 
-/// Memory if there is enough, else the machine's temporary folder.
+/// Returns the folder of the image: in memory if there is enough, else the machine's temporary
+/// folder.
 fn parent() -> PathBuf {
     let has_memory = available_bytes().is_some_and(|bytes| bytes >= MEMORY_MIN_BYTES);
     let is_memory = || {

@@ -1,10 +1,12 @@
-//! A mounted file system for a suite to run in, and its sure end.
+//! A mounted file system in which a suite runs, with reliable clean-up.
 //!
-//! Always a fresh ext4, or XFS or Btrfs where the target says so, on a sparse image through a loop
-//! device; over it, where the target says so,
-//! bindfs or a stack of fslab. A stack over the ext2 engine has an image of its own beside it,
-//! which e2fsck must find clean in the end. Dropping a stage unmounts and deletes everything, from
-//! the top down; [`Stage::close`] does the same and tells whether that went well.
+//! The lowest file system is a fresh ext4, or XFS or Btrfs if the target says so. It is on a sparse
+//! image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted over
+//! it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find clean
+//! at the end.
+//!
+//! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the
+//! same and returns any failure.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -20,23 +22,23 @@ use tempfile::TempDir;
 
 use crate::{environment, process};
 
-/// Room for the largest file of a suite and for a build; the image is sparse.
+/// Size of the image: enough for the largest file of a suite and for a build. The image is sparse.
 const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 
-/// How often unmounting is tried while something is still using the mount.
-const UNMOUNT_TRIES: usize = 50;
+/// Maximum number of attempts to unmount while something still uses the mount.
+const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is mounted over the file system of the kernel.
+/// What is mounted over the kernel's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Nothing: what a suite does without fslab.
+    /// Nothing: to see the results without fslab.
     Nothing,
-    /// bindfs, a peer.
+    /// bindfs, for comparison.
     Bindfs,
     /// Layers of fslab.
     Layers,
-    /// The ext2 engine of fslab, with layers over it or none.
+    /// The ext2 engine of fslab, with or without layers over it.
     Engine,
 }
 
@@ -44,7 +46,7 @@ enum Over {
 #[derive(Debug, PartialEq, Eq)]
 struct Kind {
     name: &'static str,
-    /// The file system of the kernel below everything, and the program that makes one.
+    /// The kernel's file system below everything, and the program that makes one.
     ground: &'static str,
     maker: &'static str,
     over: Over,
@@ -59,11 +61,11 @@ const KINDS: &[Kind] = &[
     Kind { name: "fslab-ext2", ground: "ext4", maker: "mkfs.ext4", over: Over::Engine },
 ];
 
-/// What is mounted.
+/// What a stage mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     kind: &'static Kind,
-    /// Layers of fslab, top first.
+    /// Layers of fslab, from the top.
     layers: Vec<String>,
 }
 
@@ -105,7 +107,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The program that must be there besides ext4's.
+    /// Returns the program that the target needs, besides those of ext4.
     pub fn program(&self) -> &'static str {
         match self.kind.over {
             Over::Bindfs => "bindfs",
@@ -114,21 +116,22 @@ impl Target {
         }
     }
 
-    /// Whether it is bindfs over ext4.
+    /// Whether the target is bindfs over ext4.
     pub fn is_bindfs(&self) -> bool {
         self.kind.over == Over::Bindfs
     }
 
-    /// Whether everything lies over Btrfs.
+    /// Whether the lowest file system is Btrfs.
     pub fn is_on_btrfs(&self) -> bool {
         self.kind.ground == "btrfs"
     }
 }
 
-/// Stands in a layer for a folder beside the mounts, which goes with the stage.
+/// Placeholder in a layer's options for the folder of the stage, which contains the mounts and is
+/// removed with the stage.
 pub const BESIDE: &str = "{beside}";
 
-/// A mounted target. The fields are dropped in this order.
+/// A mounted target. Its fields are dropped in this order.
 pub struct Stage {
     upper: Option<Mount>,
     lower: Mount,
@@ -138,7 +141,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Makes the image and mounts the target; `fslab` is the program to mount stacks with.
+    /// Makes the image and mounts the target. `fslab` is the program that mounts stacks.
     pub fn new(target: &Target, fslab: &Path) -> Result<Self> {
         let folder = public_folder("st-", &std::env::temp_dir())?;
         let (image, point) = (folder.path().join("image"), folder.path().join("lower"));
@@ -152,12 +155,12 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The folder to test in: the root of the target's mount.
+    /// Returns the folder to test in: the root of the target's mount.
     pub fn directory(&self) -> &Path {
         &self.upper.as_ref().unwrap_or(&self.lower).point
     }
 
-    /// Unmounts what lies over the ext4, if anything, and mounts it again.
+    /// Unmounts what is mounted over the kernel's file system, if anything, and mounts it again.
     pub fn remount(&mut self) -> Result<()> {
         let Some(mut upper) = self.upper.take() else { return Ok(()) };
         upper.unmount()?;
@@ -165,7 +168,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A folder beside the mounts, on another file system, open to all users.
+    /// Makes a folder next to the mounts, on another file system, readable by all users.
     pub fn beside(&self, name: &str) -> Result<PathBuf> {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder)?;
@@ -173,7 +176,7 @@ impl Stage {
         Ok(folder)
     }
 
-    /// Unmounts and deletes, and fails if anything resisted or stayed behind, or if the engine's
+    /// Unmounts and deletes everything. Fails if something could not be removed, or if the engine's
     /// image is not clean.
     pub fn close(mut self) -> Result<()> {
         if let Some(mut upper) = self.upper.take() {
@@ -201,7 +204,8 @@ impl Stage {
         fslab
     }
 
-    /// Makes what layers lie over: the engine's image, or a tier of the tree for the layer tier.
+    /// Prepares the mount of the layers: makes the engine's image, or initialises the tree for the
+    /// layer tier.
     fn prepare(&self) -> Result<()> {
         let is_tier = |layer: &String| layer.split(':').next() == Some("tier");
         let (mut ext2, mut tier) = (self.fslab("ext2"), self.fslab("tier"));
@@ -240,8 +244,8 @@ impl Stage {
     }
 }
 
-/// A temporary folder that other users can pass through, as suites act as other users. Names of
-/// sockets in it may have 107 bytes.
+/// Makes a temporary folder that other users can enter, because suites act as other users. Its path
+/// must be short: socket paths in it have at most 107 bytes.
 pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
     let mut folder = tempfile::Builder::new();
     let folder =
@@ -249,10 +253,10 @@ pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
     folder.with_context(|| format!("cannot make a folder in {}", parent.display()))
 }
 
-/// Something mounted, until this is dropped.
+/// A mount, which ends on drop.
 pub struct Mount {
     point: PathBuf,
-    /// The command that unmounts it.
+    /// Command that unmounts it.
     unmount: Command,
     mounted: bool,
 }
@@ -260,7 +264,7 @@ pub struct Mount {
 impl Mount {
     fn new(command: &mut Command, point: PathBuf, mut unmount: Command) -> Result<Self> {
         unmount.arg(&point);
-        // A guard from before the call: a signal may come when the mount is already there.
+        // The guard exists before the call, because a signal may come after the kernel has mounted.
         let mut mount = Self { point, unmount, mounted: true };
         let outcome = process::capture(command);
         mount.mounted = is_mounted(&mount.point)?;
@@ -274,12 +278,12 @@ impl Mount {
         Ok(mount)
     }
 
-    /// A new ext4 on a new image.
+    /// Makes a new ext4 on a new image and mounts it.
     pub fn of_ext4(image: &Path, size_bytes: u64, options: &str, point: PathBuf) -> Result<Self> {
         Self::of_image(&KINDS[0], image, size_bytes, options, point)
     }
 
-    /// A new file system, that below everything of a kind, on a new image, which is sparse.
+    /// Makes the lowest file system of a kind on a new sparse image and mounts it.
     fn of_image(
         kind: &Kind,
         image: &Path,
@@ -291,7 +295,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // The kernel detaches a loop device that `mount` set up when it is unmounted, by whomever.
+        // The kernel detaches the loop device that `mount` set up, whoever unmounts it.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }
@@ -327,7 +331,8 @@ impl Drop for Mount {
     }
 }
 
-/// Looked up in the kernel's list: touching the folder itself could hang on a dead daemon.
+/// Whether a folder is a mount point. It reads the kernel's list, because access to the folder
+/// could hang on a dead daemon.
 fn is_mounted(point: &Path) -> Result<bool> {
     let list = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
     Ok(lists(&list, point))

@@ -1,10 +1,10 @@
-//! `cargo xtask step`: one step of `cargo xtask test`, in processes of its own.
+//! `cargo xtask step`: runs one step of `cargo xtask test` in separate processes.
 //!
-//! The outer process adopts whatever the step leaves behind, such as the daemon of a mount, and
-//! waits for it. The kernel then adds that processor time to the outer process's account, so that a
-//! step's figure includes the daemons it tested; kernel threads, such as those of loop devices, are
-//! not included. A process that outlives its step is ended and counts as a failure. The inner
-//! process runs the step.
+//! The outer process adopts processes that the step leaves behind, such as the daemon of a mount,
+//! and waits for them. The kernel then adds their processor time to the outer process. So a step's
+//! figure includes the daemons that it tested, but not kernel threads such as those of loop
+//! devices. A process that outlives its step is ended and counts as a failure. The inner process
+//! runs the step.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::steps::{Context, Step};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// How long processes may take to end after the step has.
+/// Time in which processes must end after the step.
 const GRACE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -39,17 +39,17 @@ pub struct Args {
     inner: bool,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its tests.
+    /// Results of its tests.
     pub tally: Tally,
     /// Processor time of all its processes, in seconds; 0 if the step was interrupted.
     pub cpu_s: f64,
 }
 
 impl Outcome {
-    /// Reads what [`Args::run`] wrote.
+    /// Reads the file that [`Args::run`] wrote.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_slice(&text).with_context(|| path.display().to_string())
@@ -61,16 +61,16 @@ impl Outcome {
     }
 }
 
-/// The command that runs a step.
+/// Makes the command that runs a step.
 pub fn command(step: &Step, result: &Path) -> Command {
-    // By this name the program is found even after cargo has replaced it.
+    // This path leads to the program even after cargo has replaced the file.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("xtask").args(["step", step.name, "--result"]).arg(result);
     command
 }
 
 impl Args {
-    /// Runs the step and writes the result; fails only if that is impossible.
+    /// Runs the step and writes the result. Fails only if that is impossible.
     pub fn run(&self) -> Result<bool> {
         let step = crate::steps::find(&self.step)?;
         if self.inner {
@@ -112,7 +112,7 @@ impl Args {
     }
 }
 
-/// Waits for one child, and for every other one that ends before it.
+/// Waits for one child, and reaps others that end before it.
 fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     loop {
         match wait(WaitOptions::empty()) {
@@ -123,8 +123,8 @@ fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     }
 }
 
-/// Waits for the remaining children, and ends those that do not end by themselves. Returns the
-/// command lines of the latter.
+/// Waits for the remaining children, and kills those that do not end within `GRACE`. Returns the
+/// command lines of the killed ones.
 fn end_the_rest() -> Result<Vec<String>> {
     let start = Instant::now();
     let mut left = Vec::new();
@@ -146,7 +146,7 @@ fn end_the_rest() -> Result<Vec<String>> {
     }
 }
 
-/// The living children of this process with their command lines.
+/// Returns the living children of this process with their command lines.
 fn children() -> Result<Vec<(Pid, String)>> {
     let own = rustix::process::getpid().as_raw_nonzero().to_string();
     let mut children = Vec::new();
@@ -169,13 +169,14 @@ fn children() -> Result<Vec<(Pid, String)>> {
     Ok(children)
 }
 
-/// The fields behind the program's name, which may hold spaces: the state is the first.
+/// Returns the fields after the program's name, which may contain spaces. The first field is the
+/// state.
 fn stat_fields(stat: &str) -> Vec<&str> {
     stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| rest.split(' ').collect())
 }
 
-/// Processor time of all children that were waited for, and of theirs (`cutime` and `cstime` of
-/// proc(5)), in seconds.
+/// Returns the processor time in seconds of all children that were waited for, and of their
+/// children (`cutime` and `cstime` of proc(5)).
 fn waited_for_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
     let fields = stat_fields(&stat);
@@ -183,7 +184,7 @@ fn waited_for_s() -> Result<f64> {
         let field = fields.get(index).context("/proc/self/stat is too short")?;
         field.parse().with_context(|| format!("/proc/self/stat: {field:?}"))
     };
-    // Fields 16 and 17 of the page; the state is field 3.
+    // Fields 16 and 17 of the manual page; the state is field 3.
     let ticks = ticks(13)? + ticks(14)?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`, in the order they run.
+//! The steps of `cargo xtask test`, in the order in which they run.
 
 use anyhow::{Result, bail};
 
@@ -13,8 +13,9 @@ pub mod unit;
 /// Steps that run one after another.
 pub type Lane = &'static [Step];
 
-/// All steps. The lanes of a phase run side by side; a phase begins when the one before has ended.
-/// Cheap steps come first. Tests mostly wait for devices, so that compilers fill the gaps.
+/// All steps. The lanes of a phase run in parallel; a phase begins when the previous one has ended.
+/// Cheap steps come first. Tests mostly wait for devices, so the compilers use the processors
+/// meanwhile.
 pub const PHASES: &[&[Lane]] = &[
     &[&[setup::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
     &[&[build::STEP]],
@@ -37,12 +38,12 @@ pub fn all() -> impl Iterator<Item = &'static Step> {
     PHASES.iter().flat_map(|lanes| lanes.iter()).flat_map(|lane| lane.iter())
 }
 
-/// The step of a name.
+/// Returns the step with this name.
 pub fn find(name: &str) -> Result<&'static Step> {
     named("step", name, all().map(|step| (step.name, step)))
 }
 
-/// What has a name; an error lists the names that there are.
+/// Finds an item by its name; the error lists the known names.
 pub fn named<T>(
     what: &str,
     wanted: &str,

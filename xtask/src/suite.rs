@@ -1,4 +1,4 @@
-//! `cargo xtask suite`: one outside suite over chosen targets, with the numbers one wants.
+//! `cargo xtask suite`: runs one external suite over chosen targets, with chosen numbers.
 
 use std::time::Instant;
 

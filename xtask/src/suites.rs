@@ -1,4 +1,4 @@
-//! Outside suites: programs written by others, run inside mounted file systems.
+//! External suites: programs written by others that run inside mounted file systems.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,22 +15,24 @@ pub mod fsx;
 pub mod pjdfstest;
 pub mod sca_life;
 
-/// One stack of each kind, for `cargo xtask test`: reads and writes that the kernel passes through
-/// and ones that reach the daemon, a layer that watches, one that encodes, and the ext2 engine.
+/// One stack of each kind, for `cargo xtask test`. In the first, the kernel passes reads and writes
+/// through; in the second they reach the daemon. Then follow a layer that watches, one that
+/// encodes, and the ext2 engine.
 const KINDS: &[&str] =
     &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
 
-/// What the nightly run adds to each registered layer by itself.
+/// Stacks that the nightly run adds to those of each registered layer alone.
 const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
-/// Tiers, whose fsx is one of fslab's own tests: there the file goes and comes meanwhile.
+/// Tiers. The fsx suite does not run on them: a test of fslab does it, which archives and recalls
+/// the file meanwhile.
 const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
 
 /// All suites.
 pub const SUITES: &[&Suite] =
     &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
 
-/// POSIX, case by case.
+/// POSIX semantics, case by case.
 pub const PJDFSTEST: Step = Step {
     name: "pjdfstest",
     help: "pjdfstest in a mounted stack of each kind, and in tiers",
@@ -44,7 +46,7 @@ pub const FSX: Step = Step {
     run: |context| run_quickly(&fsx::SUITE, context),
 };
 
-/// Everyday work.
+/// Everyday work: a build.
 pub const CARGO_BUILD: Step = Step {
     name: "cargo-build",
     help: "a build by cargo in the first mounted stack",
@@ -57,33 +59,33 @@ pub struct Suite {
     pub name: &'static str,
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
-    /// The targets where none are named.
+    /// The targets if none are named.
     pub over: Over,
-    /// How long it runs in `cargo xtask test`.
+    /// Length of the suite in `cargo xtask test`.
     pub quick: Options,
-    /// Runs it in a mounted target.
+    /// Runs the suite in a mounted target.
     pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
 }
 
-/// Over which targets a suite runs where none are named.
+/// The targets of a suite if none are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// The first of [`KINDS`]: for what is long and finds the same in all of them.
+    /// The first of [`KINDS`]: for long suites that find the same in all stacks.
     FirstStack,
-    /// A stack of each kind; in the nightly run every layer as it is, and some more stacks.
+    /// A stack of each kind. In the nightly run: every layer alone, and some more stacks.
     Stacks,
-    /// The same, and tiers.
+    /// The same stacks, and tiers.
     StacksAndTiers,
 }
 
-/// How long suites run that can run for any time.
+/// Length of suites that can run for any time.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Operations a seed.
+    /// Operations per seed.
     pub operations: u32,
-    /// How many seeds.
+    /// Number of seeds.
     pub seeds: u32,
-    /// The first seed.
+    /// First seed.
     pub first_seed: u32,
 }
 
@@ -94,11 +96,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For suites whose length is their own.
+    /// For suites with a fixed length.
     pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
 }
 
-/// The targets of a suite, as `cargo xtask test` runs it or as the nightly run does.
+/// Returns the targets of a suite, for `cargo xtask test` or for the nightly run.
 pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<Target>> {
     let mut stacks: Vec<String> = match suite.over {
         Over::FirstStack => vec![KINDS[0].to_owned()],
@@ -116,11 +118,12 @@ pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<T
     stacks.iter().map(|stack| stack.parse()).collect()
 }
 
-/// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
+/// Reads the layers from the output of `fslab list --json`. Their output files go to folders next
+/// to the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
-    // It wants a tree that was given to a tier; see `TIERS`.
+    // The layer tier needs a prepared tree; see `TIERS`.
     let layers = layers.iter().filter(|layer| layer["name"] != "tier");
     layers.map(|layer| as_given(layer).context("a layer without a name")).collect()
 }
@@ -134,14 +137,14 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
     Some(if given.is_empty() { name.to_owned() } else { format!("{name}:{}", given.join(",")) })
 }
 
-/// Runs a suite as a step of `cargo xtask test`, with the program that the step `build` has built.
+/// Runs a suite as a step of `cargo xtask test`, with the program from the step `build`.
 fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
     let targets = targets(suite, context, true)?;
     run(suite, &context.program(), &targets, &suite.quick)
 }
 
-/// Runs a suite over targets, each on a stage of its own. What can't run is skipped with its
-/// reason; what breaks on one target doesn't stop the others.
+/// Runs a suite over targets, each on a separate stage. A target that can't run is skipped with its
+/// reason. An error on one target does not stop the others.
 pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut runnable = Vec::new();

@@ -1,4 +1,4 @@
-//! The end of `cargo xtask test`: a table of steps, the skipped tests and the failures.
+//! The summary of `cargo xtask test`: a table of steps, the skipped tests and the failures.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use crate::tally::Tally;
 
 /// A step that has run.
 pub struct Done {
-    /// The step's name.
+    /// Name of the step.
     pub name: &'static str,
-    /// How long it took.
+    /// Duration.
     pub time: Duration,
-    /// Processor time that it took, in seconds.
+    /// Processor time in seconds.
     pub cpu_s: f64,
-    /// How its tests went.
+    /// Results of its tests.
     pub tally: Tally,
 }
 
-/// The summary without its last line, which is the counts of [`total`].
+/// Returns the summary without its last line, which is the counts of [`total`].
 pub fn render(done: &[Done], elapsed: Duration) -> String {
     let total = total(done);
     [table(done, elapsed), skips(&total), failures(&total)].concat()
 }
 
-/// Prints the end of a single suite: what was skipped, what failed, and the counts.
+/// Prints the end of a single suite: skipped tests, failures and the counts.
 pub fn close(tally: &Tally) -> bool {
     println!("{}{}{}", skips(tally), failures(tally), tally.counts());
     tally.is_good()
 }
 
-/// The tests of all steps.
+/// Returns the results of all steps together.
 pub fn total(done: &[Done]) -> Tally {
     let mut total = Tally::default();
     done.iter().for_each(|step| total += step.tally.clone());
@@ -68,7 +68,7 @@ fn heading(name: &str, count: usize) -> String {
     if count == 0 { "\n".to_owned() } else { format!("\n{name} ({count}):\n") }
 }
 
-/// One line, whatever another program said over several.
+/// Adds one line, even if another program's message has several.
 fn line(text: &mut String, words: &str) {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let words = lines.collect::<Vec<_>>().join("; ");

@@ -1,54 +1,54 @@
-//! What ran and how it went: the counts behind the last line of `cargo xtask test`.
+//! Results of tests: the counts in the last line of `cargo xtask test`.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Results of some tests.
+/// Results of a number of tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// How many passed.
+    /// Number of passed tests.
     pub passed: usize,
-    /// Names of those that failed, each with what is known about why.
+    /// Names of failed tests, each with the known cause.
     pub failed: Vec<String>,
-    /// Those that did not run.
+    /// Skipped tests.
     pub skipped: Vec<Skip>,
 }
 
 /// A test that did not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
-    /// Its name.
+    /// Name of the test.
     pub test: String,
     /// Why it did not run.
     pub reason: String,
-    /// On an allow-list: no failure even where all tests are required.
+    /// Whether an allow-list contains it: then it is not a failure even if all tests are required.
     pub allowed: bool,
 }
 
 impl Tally {
-    /// One test that passed.
+    /// Makes the result of one passed test.
     pub fn pass() -> Self {
         Self { passed: 1, ..Self::default() }
     }
 
-    /// One test that failed.
+    /// Makes the result of one failed test.
     pub fn fail(what: impl Into<String>) -> Self {
         Self { failed: vec![what.into()], ..Self::default() }
     }
 
-    /// One test that did not run.
+    /// Makes the result of one skipped test.
     pub fn skip(test: impl Into<String>, reason: impl Into<String>) -> Self {
         let skip = Skip { test: test.into(), reason: reason.into(), allowed: false };
         Self { skipped: vec![skip], ..Self::default() }
     }
 
-    /// Nothing failed.
+    /// Whether nothing failed.
     pub fn is_good(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// With every skip that no list allows turned into a failure.
+    /// Turns every skip that no list allows into a failure.
     #[must_use]
     pub fn requiring_all(mut self) -> Self {
         let (allowed, refused) = self.skipped.into_iter().partition(|skip: &Skip| skip.allowed);
@@ -59,7 +59,7 @@ impl Tally {
         self
     }
 
-    /// The counts as the last line of `cargo xtask test` shows them.
+    /// Returns the counts as in the last line of `cargo xtask test`.
     pub fn counts(&self) -> String {
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         format!("{} passed, {failed} failed, {skipped} skipped", self.passed)

@@ -1,10 +1,10 @@
-//! A build folder in the cache, for clones that come and go (CI).
+//! A build folder in the cache, for short-lived clones (CI).
 //!
-//! Clones that build at the same time get different folders; clones that build one after the
-//! other share one, so that only what changed is compiled. Cargo compares times of files, and a
-//! fresh clone's are all new. The folder therefore keeps a list of the files it was built from,
-//! with hash and time: a file whose content is the same gets the time that it had then. A file of
-//! another content keeps its new time, and cargo compiles what depends on it.
+//! Clones that build at the same time get different folders. Clones that build one after the other
+//! share one, so that only changes are compiled. Cargo compares file times, and all files of a
+//! fresh clone are new. The folder therefore keeps a list of the files it was built from, with hash
+//! and time. A file with unchanged content gets its old time back. A file with other content keeps
+//! its new time, and cargo compiles everything that depends on it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -17,16 +17,17 @@ use sha2::{Digest, Sha256};
 
 use crate::environment;
 
-/// More clones than this at once build in their own folders.
+/// Number of folders. Clones beyond this number build in their own folders.
 const SLOTS: usize = 4;
 
-/// Above this size a folder, which grows with each change of a dependency, is emptied.
+/// Maximum size of a folder in bytes. It grows with each change of a dependency and is emptied
+/// above this size.
 const SIZE_MAX_BYTES: u64 = 12 << 30;
 
-/// The list of files in a build folder.
+/// Name of the list of files in a build folder.
 const SOURCES: &str = "sources.json";
 
-/// A build folder that nobody else uses until this is dropped.
+/// A build folder that nobody else can use until this is dropped.
 pub struct TargetSlot {
     /// The folder, for `CARGO_TARGET_DIR`.
     pub folder: PathBuf,
@@ -34,7 +35,7 @@ pub struct TargetSlot {
 }
 
 impl TargetSlot {
-    /// Takes the first free folder; `None` where all are taken.
+    /// Takes the first free folder; `None` if all are taken.
     pub fn take() -> Result<Option<Self>> {
         let parent = environment::cache()?.join("targets");
         fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
@@ -78,16 +79,16 @@ fn prepare(folder: &Path) -> Result<()> {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sources(BTreeMap<String, Source>);
 
-/// A file as it was when it was last seen to change.
+/// Content and time of a file at its last known change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Source {
     sha256: String,
-    /// Time of its last change, since 1970.
+    /// Time of the last change, since 1970.
     changed: Duration,
 }
 
 impl Sources {
-    /// Gives unchanged files below `root` the times that they had; returns the list as it is now.
+    /// Gives unchanged files below `root` their old times, and returns the new list.
     fn restore_times(&self, root: &Path, paths: &[String]) -> Result<Self> {
         let mut sources = BTreeMap::new();
         for path in paths {
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(size_of(folder.path()).unwrap(), 123);
     }
 
-    /// A clone with two files, each of a content.
+    /// A clone with two files of the given contents.
     fn clone(a: &str, b: &str) -> tempfile::TempDir {
         let clone = tempfile::tempdir().unwrap();
         fs::write(clone.path().join("a"), a).unwrap();

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every check of the project, in named steps; the whole of CI.
 //!
-//! A step that fails doesn't stop the others. Steps that share nothing run side by side; each
-//! writes to a log of its own, which is printed where the step fails. The last line of the output
-//! holds the counts and nothing else: `N passed, N failed, N skipped`.
+//! A failed step does not stop the others. Independent steps run in parallel; each has its own log,
+//! which is printed if the step fails. The last line of the output contains only the counts:
+//! `N passed, N failed, N skipped`.
 
 mod budget;
 mod history;
@@ -67,12 +67,12 @@ impl Args {
     }
 }
 
-/// What all steps of a run share.
+/// State that all steps of a run share.
 struct Run<'a> {
     context: Context,
     logs: PathBuf,
     only: &'a [String],
-    /// Made when setup has installed what it takes.
+    /// Made after setup has installed the programs that it needs.
     scratch: Option<Scratch>,
 }
 
@@ -138,7 +138,7 @@ fn panicked(_: Box<dyn std::any::Any + Send>) -> Vec<Done> {
     vec![Done { name: "xtask", time: std::time::Duration::ZERO, cpu_s: 0.0, tally }]
 }
 
-/// Prints the end of a log, which is where a step reports what failed.
+/// Prints the end of a log, where a step reports its failures.
 fn print_log(step: &str, log: &Path) {
     const LINES: usize = 1500;
     match fs::read(log) {

@@ -1,4 +1,4 @@
-//! A step of `cargo xtask test`, and where it builds.
+//! A step of `cargo xtask test`, and the folder in which it builds.
 
 use std::path::PathBuf;
 
@@ -8,19 +8,19 @@ use crate::environment;
 use crate::tally::Tally;
 use crate::target_slot::TargetSlot;
 
-/// A step: a name for `--only`, what it does, and how.
+/// A step: a name for `--only`, a description, and a function that runs it.
 pub struct Step {
     /// Name in tables and options.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Short description.
     pub help: &'static str,
-    /// Does it. An error means that it could not be done, and counts as one failed test.
+    /// Runs the step. An error means that it could not run, and counts as one failed test.
     pub run: fn(&Context) -> Result<Tally>,
 }
 
-/// Where steps build.
+/// Build folder of the steps.
 pub struct Context {
-    /// The build folder of the cache, where one was asked for and free.
+    /// The cache's build folder, if one was requested and free.
     _slot: Option<TargetSlot>,
     target: PathBuf,
 }
@@ -40,24 +40,24 @@ impl Context {
         Ok(Self { _slot: Some(slot), target })
     }
 
-    /// Builds where cargo would, as its environment and configuration say.
+    /// Uses cargo's own build folder, according to its environment and configuration.
     pub fn inherited() -> Result<Self> {
         Ok(Self { _slot: None, target: environment::target_directory()? })
     }
 
-    /// Cargo, building where this run builds.
+    /// Makes a command for cargo that builds into the folder of this run.
     pub fn cargo(&self) -> std::process::Command {
         let mut command = environment::cargo();
         command.env("CARGO_TARGET_DIR", &self.target);
         command
     }
 
-    /// The folder that [`cargo`](Self::cargo) builds into.
+    /// Returns the folder that [`cargo`](Self::cargo) builds into.
     pub fn target_directory(&self) -> &std::path::Path {
         &self.target
     }
 
-    /// The program as the tests use it, which the step `build` has built.
+    /// Returns the path of the program for the tests, which the step `build` has built.
     pub fn program(&self) -> PathBuf {
         self.target.join("debug/fslab")
     }

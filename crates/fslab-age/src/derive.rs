@@ -1,11 +1,12 @@
-//! Makes a workload of successive snapshots.
+//! Derives a workload from successive snapshots.
 //!
-//! What the first holds is made at once; then come the differences, each between the times of its
-//! two snapshots: creations and changes when the inode says, removals at times drawn from the
-//! seed, as the paper does it. New directories are made at the beginning of their interval, moved
-//! ones are moved there, and removed ones go at its end, since snapshots do not tell when.
+//! The content of the first snapshot is created at the beginning. Then the differences follow, each
+//! between the times of its two snapshots. Creations and changes happen at the times in the inodes,
+//! removals at random times drawn from the seed, as in the paper. Snapshots do not record times for
+//! directories: new and moved ones are made or moved at the beginning of their interval, removed
+//! ones are removed at its end.
 //!
-//! Files get names that no other file of the workload has: their own, with their number.
+//! Each file gets a unique name in the workload: its own name and its number.
 
 mod files;
 mod inode_reuse;
@@ -28,47 +29,47 @@ use crate::workload::{self, Operation, Provenance};
 use inode_reuse::Numbers;
 use tree::TreeChanges;
 
-/// How a workload is made of snapshots.
+/// The settings for deriving a workload.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Decides the times of removals, and files that live less than a day.
+    /// Seed for the times of removals, and for files that live less than a day.
     pub seed: u64,
-    /// Whether every changed file is written anew, as in the paper; else those that grew are
-    /// appended to, and those that shrank are cut.
+    /// Whether every changed file is rewritten, as in the paper. Otherwise a file that grew is
+    /// appended to, and one that shrank is truncated.
     pub rewrite_all: bool,
-    /// Instead of the directories that there were: one for so many inodes each, as the paper has
-    /// one for each cylinder group.
+    /// Replaces the real directories by one directory for each range of this many inodes, as the
+    /// paper has one for each cylinder group.
     pub inodes_per_directory: Option<NonZeroU64>,
     /// Files that live less than a day, which snapshots do not show.
     pub short_lived: Option<ShortLived>,
-    /// Size of the file system that it is meant for, in bytes; 0 for that of the snapshots.
+    /// Size of the target file system in bytes; 0 for that of the snapshots.
     pub volume_bytes: u64,
 }
 
-/// From one snapshot to the next, in the time of the workload.
+/// The interval between two snapshots, in workload time.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from_ns: u64,
     to_ns: u64,
 }
 
-/// What was made.
+/// The result of deriving a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Derived {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
     /// Differences between all pairs of snapshots.
     pub summary: Summary,
-    /// Entries that are neither files, directories nor symbolic links.
+    /// Number of entries that are neither files, directories nor symbolic links.
     pub left_out: u64,
-    /// Entries whose directory no snapshot shows; they go to the root.
+    /// Number of entries whose directory is in no snapshot; they go to the root.
     pub orphans: u64,
 }
 
-/// Writes the workload of snapshots, which must be in the order of their times.
+/// Derives a workload from snapshots, which must be in chronological order, and writes it.
 ///
 /// # Errors
-/// Where a file is no snapshot, and what the system answers.
+/// Fails if a file is not a snapshot, and with errors of the system.
 pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result<Derived> {
     let [first, ..] = snapshots else {
         return Err(Error::parameter("a workload needs at least one snapshot"));
@@ -119,14 +120,14 @@ struct Maker<'a> {
     random: Pcg64,
     /// The time of the first snapshot.
     start_ns: i64,
-    /// From the snapshot before to the one at hand.
+    /// From the previous snapshot to the current one.
     interval: Interval,
     numbers: Numbers,
     derived: Derived,
 }
 
 impl Maker<'_> {
-    /// The operations up to a snapshot: from nothing (`None`), or from the one before.
+    /// Returns the operations up to a snapshot: from nothing (`None`), or from the previous one.
     fn interval(&mut self, snapshots: &[PathBuf], pair: Option<usize>) -> Result<Rows> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
@@ -154,7 +155,7 @@ impl Maker<'_> {
         u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
     }
 
-    /// The operations that lead to the snapshot at `path`.
+    /// Returns the operations that lead to the snapshot at `path`.
     fn rows(&mut self, path: &Path, changes: impl Iterator<Item = Result<Change>>) -> Result<Rows> {
         let mut tree = TreeChanges::default();
         let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);
@@ -182,7 +183,7 @@ impl Maker<'_> {
         Ok(Box::new(rows.chain(closed.into_iter().map(Ok))))
     }
 
-    /// New and moved directories.
+    /// Returns the operations for new and moved directories.
     fn open_tree(&mut self, path: &Path, tree: &mut TreeChanges) -> Result<Vec<Operation>> {
         if self.options.inodes_per_directory.is_some() {
             tree.forget();

@@ -1,5 +1,5 @@
-//! What is different between two snapshots: both are read once, side by side, so that memory does
-//! not grow with them.
+//! The differences between two snapshots. Both are read once, side by side, so that memory does not
+//! grow with their size.
 
 use std::cmp::Ordering;
 
@@ -8,41 +8,41 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::snapshot::Entry;
 
-/// A file or directory that is not as it was.
+/// A difference of one file or directory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It is new.
+    /// It was created.
     Created(Entry),
-    /// It is gone.
+    /// It was deleted.
     Deleted(Entry),
-    /// It is there, with something different.
+    /// It was changed.
     Changed {
-        /// What it was.
+        /// The earlier entry.
         before: Entry,
-        /// What it is.
+        /// The later entry.
         after: Entry,
-        /// What is different.
+        /// The differences.
         what: Differences,
     },
 }
 
-/// What is different about a file that is there still.
+/// The differences of a file that exists in both snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Its contents were changed, and it is as large as it was.
+    /// Its content was changed without changing its size.
     pub modified: bool,
-    /// It is larger.
+    /// It grew.
     pub grown: bool,
-    /// It is smaller.
+    /// It shrank.
     pub truncated: bool,
-    /// It has another name, or is in another directory.
+    /// It was renamed or moved to another directory.
     pub renamed: bool,
-    /// Owner or permissions are others.
+    /// Its owner or permissions were changed.
     pub attributes: bool,
 }
 
 impl Differences {
-    /// Between an entry and a later one of the same file. Of directories, only names and
+    /// Compares an entry with a later one of the same file. For directories only names and
     /// attributes count.
     #[must_use]
     pub fn between(before: &Entry, after: &Entry) -> Self {
@@ -63,28 +63,28 @@ impl Differences {
     }
 }
 
-/// How much is different.
+/// The number of differences of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// In both, and as it was.
+    /// Entries in both snapshots without a difference.
     pub unchanged: u64,
-    /// New ones.
+    /// Created entries.
     pub created: u64,
-    /// Gone ones.
+    /// Deleted entries.
     pub deleted: u64,
-    /// Written, of the same size.
+    /// Written entries of the same size.
     pub modified: u64,
-    /// Larger ones.
+    /// Entries that grew.
     pub grown: u64,
-    /// Smaller ones.
+    /// Entries that shrank.
     pub truncated: u64,
-    /// Renamed or moved ones.
+    /// Renamed or moved entries.
     pub renamed: u64,
-    /// With another owner, group or permissions.
+    /// Entries with another owner, group or permissions.
     pub attributes: u64,
-    /// Bytes of new files.
+    /// Bytes of created files.
     pub created_bytes: u64,
-    /// Bytes of files that are gone.
+    /// Bytes of deleted files.
     pub deleted_bytes: u64,
 }
 
@@ -134,18 +134,18 @@ where
     A: Iterator<Item = Result<Entry>>,
     B: Iterator<Item = Result<Entry>>,
 {
-    /// Compares.
+    /// Starts a comparison.
     pub fn new(before: A, after: B) -> Self {
         Self { before: Side::new(before), after: Side::new(after), held: None, unchanged: 0 }
     }
 
-    /// Entries passed that are as they were.
+    /// Returns the number of unchanged entries so far.
     #[must_use]
     pub fn unchanged(&self) -> u64 {
         self.unchanged
     }
 
-    /// Goes on to the next change.
+    /// Advances to the next change.
     fn advance(&mut self) -> Result<Option<Change>> {
         loop {
             self.before.fill()?;

@@ -1,12 +1,12 @@
-//! Why ageing can't go on.
+//! The errors of ageing.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of anything in this crate.
+/// The result of operations in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why ageing can't go on.
+/// The reason why an operation of this crate failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be used.
@@ -14,66 +14,66 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// A file is no Parquet file, or a damaged one.
+    /// A file is not a Parquet file, or it is damaged.
     #[error("{} is not a file that fslab age made, or is damaged: {source}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the Parquet library.
         #[source]
         source: parquet::errors::ParquetError,
     },
-    /// A file is not of the format that it should have.
+    /// A file does not have the expected format.
     #[error("{} is no {format} of fslab age: {what}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// What is wrong with it.
+        /// The flaw.
         what: &'static str,
     },
-    /// A row of a file can't be so.
+    /// A row of a file is invalid.
     #[error("{}, row {row}: {what}", path.display())]
     Row {
         /// The file.
         path: PathBuf,
         /// The row, from 0.
         row: u64,
-        /// What is wrong with it.
+        /// The flaw.
         what: &'static str,
     },
-    /// A line of a text that is imported can't be so.
+    /// A line of an imported text is invalid.
     #[error("{}, line {line}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it, and what would be right.
+        /// The flaw, and what would be valid.
         what: String,
     },
-    /// A record of a binary file that is imported can't be so.
+    /// A record of an imported binary file is invalid.
     #[error("{}, record at byte {offset}: {what}", path.display())]
     Record {
         /// The file.
         path: PathBuf,
-        /// Where the record begins, in bytes.
+        /// The offset of the record in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The flaw.
         what: &'static str,
     },
-    /// A parameter can't be so.
+    /// A parameter is invalid.
     #[error("{what}")]
     Parameter {
-        /// What, and what would be right.
+        /// The flaw, and what would be valid.
         what: String,
     },
-    /// A file of a workload is in a directory that is not there, or in itself.
+    /// A file of a workload is in a directory that does not exist, or in itself.
     #[error("file {file} of the workload lies in no directory that is there")]
     NoPath {
         /// The number of the file in the workload.
@@ -82,65 +82,65 @@ pub enum Error {
     /// The operations of a workload contradict each other.
     #[error("operation {index} of the workload: {what}")]
     Operation {
-        /// Which one, from 0.
+        /// The index of the operation, from 0.
         index: u64,
-        /// What is wrong with it.
+        /// The flaw.
         what: &'static str,
     },
-    /// The target of a replay answered an error that its policy does not allow for.
+    /// The target of a replay returned an error that its policy does not permit.
     #[error("operation {index} of the workload, {kind} of file {file}: {source}")]
     Target {
-        /// Which one, from 0.
+        /// The index of the operation, from 0.
         index: u64,
-        /// What was done.
+        /// The kind of operation.
         kind: &'static str,
         /// The number of the file in the workload.
         file: u64,
-        /// What the target answered.
+        /// The error of the target.
         #[source]
         source: fslab_vfs::Error,
     },
-    /// Something else of the target could not be had.
+    /// Another request to the target failed.
     #[error("{what}: {source}")]
     Volume {
-        /// What was wanted.
+        /// The request.
         what: String,
-        /// What the target answered.
+        /// The error of the target.
         #[source]
         source: fslab_vfs::Error,
     },
-    /// The engine's policy answered an error.
+    /// The engine's allocation policy failed.
     #[error("simulating: {0}")]
     Engine(#[from] fslab_ext2::Error),
-    /// A file can't be used for what it was named for.
+    /// A file can't be used for its purpose.
     #[error("{}: {what}", path.display())]
     Unfit {
         /// The file.
         path: PathBuf,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         what: String,
     },
-    /// A program that is needed is not there.
+    /// A required program can't be started.
     #[error("{program}, which is needed for this, can't be run: {source}")]
     NoProgram {
         /// Its name.
         program: &'static str,
-        /// What starting it answered.
+        /// The error of starting it.
         #[source]
         source: io::Error,
     },
-    /// A program that is needed failed.
+    /// A required program failed.
     #[error("{program}: {message}")]
     Program {
         /// Its name.
         program: &'static str,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
 }
 
-/// Text of an untrusted file for a message of one line: without line breaks and control characters,
-/// and cut off after 40 characters.
+/// Escapes text of an untrusted file for a one-line message: control characters are escaped and the
+/// text is cut after 40 characters.
 pub(crate) fn one_line(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let mut characters = text.chars();
@@ -150,35 +150,35 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 impl Error {
-    /// For `map_err` on what the system answers about a file.
+    /// Returns a function for `map_err` on system errors about a file.
     pub fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }
     }
 
-    /// For `map_err` on what Parquet says about a file.
+    /// Returns a function for `map_err` on Parquet errors about a file.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.to_owned();
         move |source| Self::Parquet { path, source }
     }
 
-    /// For `map_err` on what a target answers.
+    /// Returns a function for `map_err` on errors of a target.
     pub(crate) fn volume(what: impl Into<String>) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let what = what.into();
         move |source| Self::Volume { what, source }
     }
 
-    /// A file that can't be used.
+    /// Makes an error for a file that can't be used.
     pub(crate) fn unfit(path: &Path, what: impl Into<String>) -> Self {
         Self::Unfit { path: path.to_owned(), what: what.into() }
     }
 
-    /// A file that a later fslab made.
+    /// Makes an error for a file written by a later fslab.
     pub(crate) fn newer_format(path: &Path, found: u32, known: u32) -> Self {
         Self::unfit(path, format!("its format is {found}, and this fslab knows up to {known}"))
     }
 
-    /// A parameter that can't be so.
+    /// Makes an error for an invalid parameter.
     pub(crate) fn parameter(what: impl Into<String>) -> Self {
         Self::Parameter { what: what.into() }
     }

@@ -1,5 +1,5 @@
-//! Aged images: a file system as a workload has left it, packed into a file that says which
-//! workload that was; `docs/formats/aged.md` describes it. `zstd -d` makes the image of it too.
+//! Aged images: a file system as a workload left it, packed into a file that names the workload.
+//! `docs/formats/aged.md` describes the format. `zstd -d` also unpacks it.
 
 mod dump;
 mod format;
@@ -14,29 +14,29 @@ use fslab_ext2::{Reuse, VolumeOptions};
 pub use reader::{AgedImage, is_aged_image};
 pub use writer::pack;
 
-/// What an aged image is.
+/// The identity of an aged image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The identity of the workload, in hexadecimal. An image of version 1 has the BLAKE3 hash of
-    /// the workload file here, which no workload has as its identity.
+    /// The identity of the workload, in hexadecimal. An image of version 1 stores the BLAKE3 hash
+    /// of the workload file instead, which equals no workload's identity.
     pub workload: String,
-    /// What else is known of how it was made, each on one line.
+    /// Other facts about its production, each on one line.
     pub facts: BTreeMap<String, String>,
 }
 
-/// How the ext2 engine is used to age an image: it places files as a simulation of the same policy
-/// does. What is freed is used again at once, which is not safe against power cuts; nobody may use
-/// the image before it is whole.
+/// Returns the options of the ext2 engine for ageing an image: it places files like a simulation of
+/// the same policy. Freed blocks are reused at once, which is not safe against power cuts; the
+/// image must not be used before it is complete.
 #[must_use]
 pub fn engine_use(policy: &'static PolicySpec, clustering: Clustering) -> VolumeOptions {
     VolumeOptions { policy, clustering, reuse: Reuse::AtOnce, ..VolumeOptions::default() }
 }
 
-/// How large an aged image is.
+/// The sizes of an aged image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub image_bytes: u64,
-    /// Bytes of the file.
+    /// Size of the packed file in bytes.
     pub file_bytes: u64,
 }

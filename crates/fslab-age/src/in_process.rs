@@ -1,9 +1,9 @@
-//! The slides' benchmarks on the ext2 engine in this process, over a disk that is modelled.
+//! The benchmarks of the slides on the ext2 engine in this process, over a modelled disk.
 //!
 //! A workload ages the volume through the engine, under the policy that is then measured. The disk
-//! keeps no bytes of files, and adds up what its requests would take. The engine's requests are
-//! real: its caches, its order of writing, its metadata. Throughput is modelled and must be
-//! labelled so.
+//! stores no file content and adds up the time that its requests would take. The engine's requests
+//! are real: its caches, its write order, its metadata. Throughput is modelled and must be labelled
+//! so.
 
 mod disk;
 mod files;
@@ -32,35 +32,36 @@ pub struct EngineVolume {
     replayed: Replayed,
 }
 
-/// Files of one size.
+/// The results for files of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfSize {
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     pub size_bytes: u64,
-    /// Modelled: creating them and writing everything back, in bytes a second.
+    /// Modelled throughput of creating them and writing everything back, in bytes per second.
     pub modelled_create: f64,
-    /// Modelled: reading them with nothing cached, in bytes a second.
+    /// Modelled throughput of reading them with an empty cache, in bytes per second.
     pub modelled_read: f64,
 }
 
-/// The files that the last days changed.
+/// The results for the hot files: those changed in the last days.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HotFiles {
-    /// How many there are.
+    /// Number of hot files.
     pub files: u64,
-    /// Bytes in them.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// Modelled: reading all of them with nothing cached, in bytes a second.
+    /// Modelled throughput of reading all of them with an empty cache, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled: overwriting all of them and writing everything back, in bytes a second.
+    /// Modelled throughput of overwriting all of them and writing everything back, in bytes per
+    /// second.
     pub modelled_write: f64,
 }
 
 impl EngineVolume {
-    /// A new file system.
+    /// Makes a new file system.
     ///
     /// # Errors
-    /// Where there can be none of these settings, or no such policy.
+    /// Fails if no such volume is possible, or if there is no such policy.
     pub fn new(settings: &Settings, variant: Variant, disk: &'static Disk) -> Result<Self> {
         let policy = alloc::policy(variant.policy)
             .ok_or_else(|| Error::parameter(format!("there is no policy {}", variant.policy)))?;
@@ -81,13 +82,14 @@ impl EngineVolume {
         Ok(Self { disk, options, settings: *settings, replayed: Replayed::default() })
     }
 
-    /// Does the operations of a workload. What does not fit is left out and counted.
+    /// Performs the operations of a workload. Operations that do not fit are skipped and counted.
     ///
     /// # Errors
-    /// Those of the engine, and of a workload that contradicts itself.
+    /// Errors of the engine, and a workload that contradicts itself.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        // What is freed is free at once, so that writing back places nothing elsewhere.
+        // Freed blocks are reusable at once, so that writing back does not change where files are
+        // placed.
         let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
         replayer.run(operations, &mut ())?;
@@ -96,16 +98,16 @@ impl EngineVolume {
         end(&engine)
     }
 
-    /// What ageing has done.
+    /// Returns the counts of ageing.
     #[must_use]
     pub fn replayed(&self) -> &Replayed {
         &self.replayed
     }
 
-    /// The layout of all files.
+    /// Returns the layout score of all files.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn score(&self) -> Result<Score> {
         let engine = self.open()?;
         let geometry = self.settings.geometry()?;
@@ -119,7 +121,7 @@ impl EngineVolume {
     /// Creates, reads and removes 32 MiB of files of each size.
     ///
     /// # Errors
-    /// Those of the engine; one is that the files do not fit.
+    /// Errors of the engine, including a lack of space for the files.
     pub fn sequential(&self) -> Result<Vec<OfSize>> {
         sizes().map(|size| self.of_size(size)).collect()
     }
@@ -154,7 +156,7 @@ impl EngineVolume {
     /// Reads and then overwrites the files that the last days of a workload changed.
     ///
     /// # Errors
-    /// Those of the engine; one is that such a file did not fit and is missing.
+    /// Errors of the engine, including a hot file that is missing because it did not fit.
     pub fn hot_files(&self, population: &Population) -> Result<HotFiles> {
         let paths = population.hot_paths(self.settings.hot_days);
         let all = |work: &dyn Fn(&mut Files<'_>, &[u8]) -> Result<u64>| {
@@ -165,8 +167,8 @@ impl EngineVolume {
         Ok(HotFiles { files: paths.len() as u64, bytes, modelled_read, modelled_write })
     }
 
-    /// Opens the volume with nothing cached, works on it, writes everything back, and answers the
-    /// bytes of the work and the bytes a second of modelled time.
+    /// Opens the volume with an empty cache, runs `work` and writes everything back. Returns the
+    /// bytes of the work and its throughput in bytes per second of modelled time.
     fn rate(&self, work: impl FnOnce(&mut Files<'_>) -> Result<u64>) -> Result<(u64, f64)> {
         let engine = self.open()?;
         let start_us = self.disk.elapsed_us();

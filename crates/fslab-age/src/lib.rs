@@ -1,4 +1,5 @@
-//! Ageing: making a file system look as years of use would leave it, and measuring what that did.
+//! Ageing: brings a file system into the state that years of use would leave, and measures the
+//! effect.
 //!
 //! ```text
 //! snapshots --diff--> changes --derive--> workload <--generate-- profile
@@ -8,11 +9,11 @@
 //!                                     layout --> score
 //! ```
 //!
-//! A workload is one file ([`workload`]) whatever it came from, and what ages a simulation ages a
-//! real mount. Nothing here reads a clock or a source of randomness: both are parameters; nothing
-//! prints. No layer and no FUSE is known here.
+//! A workload is one file ([`workload`]), whatever its source, and the same workload can age a
+//! simulation or a real mount. This crate reads no clock and no source of randomness; both are
+//! parameters. It prints nothing, and knows no layer and no FUSE.
 //!
-//! The types to know first: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
+//! Start with these types: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
 //!
 //! ```
 //! let profile = fslab_age::profile::find("smith97")?;

@@ -1,4 +1,4 @@
-//! Synthetic workloads from parameters and a seed: years of use, made up after what is known of
+//! Synthetic workloads from parameters and a seed: years of use, modelled on what is known about
 //! real ones.
 //!
 //! A profile is one file with a [`Profile`] and one line in [`PROFILES`]. Its numbers are data;
@@ -28,14 +28,14 @@ pub(crate) use sizes::lognormal;
 
 use crate::error::{Error, Result};
 
-/// Every profile, in the order in which they are listed.
+/// All profiles, in the order in which they are listed.
 pub const PROFILES: &[&Profile] =
     &[&smith97::PROFILE, &developer::PROFILE, &mail::PROFILE, &server::PROFILE, &stress::PROFILE];
 
-/// The profile of a name.
+/// Returns the profile with a name.
 ///
 /// # Errors
-/// Where there is none; the message lists them.
+/// Fails if there is none; the message lists all.
 pub fn find(name: &str) -> Result<&'static Profile> {
     PROFILES.iter().copied().find(|profile| profile.name == name).ok_or_else(|| {
         let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();

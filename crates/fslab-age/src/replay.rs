@@ -1,12 +1,15 @@
-//! Does a workload's operations on any [`FileSystem`]: a directory of the host, an engine, a stack.
+//! Performs a workload's operations on any [`FileSystem`]: a directory of the host, an engine, a
+//! stack.
 //!
-//! The same workload is the same operations, also with several threads: those on the files of a
-//! directory are done in their order by one thread, and those that change directories wait for all
-//! threads. Now and then everything is made durable and a checkpoint says how far it got; a replay
-//! that was killed goes on from there. Operations behind the checkpoint may have been done already,
-//! so that as far as the killed one can have come, what is there already or gone already is no
-//! error; numbers and names of a workload are never used twice, which is why that is safe. Whoever
-//! deletes the tree and gives the same checkpoint again begins anew.
+//! A workload always has the same effect, also with several threads. Operations on the files of a
+//! directory are performed in order by one thread; operations that change directories wait for all
+//! threads.
+//!
+//! At intervals everything is made durable and a checkpoint is written. A killed replay is resumed
+//! from its checkpoint. Operations after the checkpoint may have been done already. Therefore, as
+//! far as the killed replay can have come, existing or missing files are no error. This is safe
+//! because numbers and names of a workload are never reused. To start again, delete the tree and
+//! give the same checkpoint.
 
 mod batch;
 mod checkpoint;
@@ -28,38 +31,38 @@ use crate::workload::{Operation, OperationKind, Population};
 use batch::Batch;
 use perform::Performer;
 
-/// Whoever watches a replay.
+/// Observes a replay.
 pub trait Observer {
-    /// After each batch; with `false` the replay ends after a checkpoint.
+    /// Called after each batch. If it returns `false`, the replay ends after a checkpoint.
     ///
     /// # Errors
-    /// Ends the replay.
+    /// An error ends the replay.
     fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
         Ok(true)
     }
 
-    /// At the end of a day, and of the workload, with everything written back.
+    /// Called at the end of a day and of the workload, after everything was written back.
     ///
     /// # Errors
-    /// Ends the replay.
+    /// An error ends the replay.
     fn day(&mut self, _day: u64) -> Result<()> {
         Ok(())
     }
 }
 
-/// Does not watch.
+/// An observer that does nothing.
 impl Observer for () {}
 
-/// Does a workload's operations.
+/// Performs a workload's operations.
 pub struct Replayer<'a> {
     target: &'a dyn FileSystem,
     settings: Settings,
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
-    /// Operations before this one may have been done by a replay that was killed.
+    /// Operations before this one may have been done by a killed replay.
     redo_until: u64,
-    /// Whether the tree is to be counted once no operation can have been done already.
+    /// Whether to count the tree as soon as no operation can have been done already.
     recounts: bool,
     next_checkpoint: u64,
     next_sync_ns: u64,
@@ -67,7 +70,7 @@ pub struct Replayer<'a> {
 }
 
 impl<'a> Replayer<'a> {
-    /// A replay on a target whose root is empty, or that a killed replay has left.
+    /// Makes a replay on a target whose root is empty, or contains the tree of a killed replay.
     #[must_use]
     pub fn new(target: &'a dyn FileSystem, settings: Settings) -> Self {
         let every = u64::from(settings.observe_every_days);
@@ -85,11 +88,11 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Does all operations, from the checkpoint on if there is one of this workload. Answers
-    /// whether it came to the end.
+    /// Performs all operations, from the checkpoint on if there is one of this workload. Returns
+    /// whether it reached the end.
     ///
     /// # Errors
-    /// What the target answers, a workload that contradicts itself, and the observer's.
+    /// Errors of the target and of the observer, and a workload that contradicts itself.
     pub fn run(
         &mut self,
         operations: impl Iterator<Item = Result<Operation>>,
@@ -125,16 +128,17 @@ impl<'a> Replayer<'a> {
         Ok(true)
     }
 
-    /// Goes over the operations that a checkpoint says are done.
+    /// Skips the operations that are done according to the checkpoint.
     fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
         let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
         let Some(checkpoint) = Checkpoint::read(&path)? else {
-            // A kill before the first mark must be known for one too.
+            // A replay killed before its first checkpoint must be recognisable too.
             return self.save();
         };
         checkpoint.check(&path, &self.settings)?;
         if count_entries(self.target)? == 0 {
-            // Somebody deleted it all, or the workload did: either way the beginning is right.
+            // The user or the workload deleted everything; in either case it starts from the
+            // beginning.
             return self.save();
         }
         self.replayed = checkpoint.replayed;
@@ -156,13 +160,13 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Whether something is to be done before an operation that waits for the batch.
+    /// Whether a mark lies before an operation, which must then wait for the batch.
     fn passes_a_mark(&self, operation: &Operation) -> bool {
         operation.time_ns >= self.next_sync_ns || self.passes_a_day(operation.time_ns)
     }
 
-    /// Whether a directory is moved. Before that there is a checkpoint always: done again from
-    /// before its making, the directory would be made at its old place beside the moved one.
+    /// Whether an operation moves a directory. A checkpoint is always written before. Otherwise a
+    /// resumed replay could make the directory again at its old place, beside the moved one.
     fn moves_directory(&self, operation: &Operation) -> bool {
         let member = self.population.get(operation.file);
         operation.kind == OperationKind::Rename
@@ -185,8 +189,8 @@ impl<'a> Replayer<'a> {
         if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
     }
 
-    /// After a resumption: what is gone without having been removed by the killed replay, somebody
-    /// else removed. While operations are done again, the one is not to be told from the other.
+    /// After resuming, checks that nothing was removed by somebody else. While operations may be
+    /// repeated, this cannot be distinguished from removals by the killed replay.
     fn recount(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.recounts) {
             return Ok(());
@@ -220,7 +224,7 @@ impl<'a> Replayer<'a> {
         observer.progress(&self.replayed, time_ns)
     }
 
-    /// Makes everything durable and says so in the checkpoint.
+    /// Makes everything durable and writes the checkpoint.
     fn save(&mut self) -> Result<()> {
         let Some(path) = &self.settings.checkpoint else { return Ok(()) };
         self.performer.sync()?;
@@ -230,13 +234,13 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// What has been done.
+    /// Returns the counts so far.
     #[must_use]
     pub fn replayed(&self) -> &Replayed {
         &self.replayed
     }
 
-    /// What the workload has made so far.
+    /// Returns the files and directories that the workload has made so far.
     #[must_use]
     pub fn population(&self) -> &Population {
         &self.population

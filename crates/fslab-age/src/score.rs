@@ -1,9 +1,9 @@
-//! How contiguous files are, where free space is, and how far it is from file to file.
+//! Contiguity of files, free space, and distances between files.
 //!
-//! One definition for mounts, images and simulations: the layout score is the share of blocks, the
-//! first of each file left out, that directly follow their predecessor on the device. Sums are by
-//! blocks, not by files. The rules, also those for holes and for what FIEMAP says:
-//! `docs/guide/src/reference/ageing.md`.
+//! One definition serves mounts, images and simulations. The layout score is the share of blocks
+//! that directly follow their predecessor on the device, without the first block of each file. Sums
+//! count blocks, not files. `docs/guide/src/reference/ageing.md` has the rules, including those for
+//! holes and FIEMAP.
 
 mod chart;
 mod distance;
@@ -25,13 +25,13 @@ pub use map::Map;
 pub use tally::{Class, Score, Sums};
 pub use tree::{ScoredFile, count_entries, score_files, score_tree, tree_checksum};
 
-/// How files are looked at.
+/// The rules for scoring files.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Bytes of a group; `None` where nobody knows, and then no file is split.
+    /// Group size in bytes; `None` if unknown, and then no file counts as split.
     pub group_bytes: Option<u64>,
-    /// Bytes of the volume, where a map of what lies where is wanted.
+    /// Size of the volume in bytes, if a map of it is wanted.
     pub map_bytes: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Ages a file system of nothing but placements: the engine's policies over bitmaps, no data, a
+//! Ages a file system of placements without data: the engine's policies over bitmaps, with a
 //! virtual clock. Seven months take seconds.
 
 mod block_map_image;
@@ -23,28 +23,28 @@ use fslab_ext2::{BlockSize, Geometry, InodeNo};
 use crate::error::{Error, Result};
 use crate::workload::{OperationKind, Population};
 
-/// What is simulated.
+/// The settings of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Size of the file system, in bytes.
     pub volume_bytes: u64,
-    /// Bytes of a block: a power of two from 1 to 64 KiB.
+    /// Block size in bytes: a power of two from 1 to 64 KiB.
     pub block_bytes: u32,
-    /// Bytes of a group, as near as whole blocks allow.
+    /// Group size in bytes, rounded to whole blocks.
     pub group_bytes: u64,
-    /// One inode for so many bytes.
+    /// Bytes of the volume per inode.
     pub bytes_per_inode: u32,
-    /// Share of the blocks that is kept free, from 0 to 0.5.
+    /// Share of the blocks reserved from use, from 0 to 0.5.
     pub reserved: f64,
-    /// A score is taken every so many days.
+    /// Interval between scores, in days.
     pub score_every_days: u32,
-    /// Files that the last so many days changed are the hot ones.
+    /// Files changed in this many last days are hot.
     pub hot_days: u32,
 }
 
 impl Default for Settings {
     /// The paper's file system: 1 GB, blocks of 8 KB, cylinder groups of 16 cylinders of the
-    /// Fujitsu M2694ES, one inode for 4 KB.
+    /// Fujitsu M2694ES, one inode per 4 KB.
     fn default() -> Self {
         Self {
             volume_bytes: 1 << 30,
@@ -59,10 +59,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Where things are on a volume of these settings. Inodes have 128 bytes.
+    /// Returns the geometry of a volume with these settings. Inodes have 128 bytes.
     ///
     /// # Errors
-    /// Where there can be no such volume.
+    /// Fails if no such volume is possible.
     pub fn geometry(&self) -> Result<Geometry> {
         let block_size = BlockSize::new(self.block_bytes)
             .ok_or_else(|| Error::parameter("blocks have 1, 2, 4, 8, 16, 32 or 64 KiB"))?;
@@ -77,7 +77,7 @@ impl Settings {
             ));
         }
         let first_data_block = u32::from(self.block_bytes == 1024);
-        // A last group that is too small for its own tables is left out.
+        // A last group too small for its own tables is dropped.
         let groups = ((blocks - first_data_block) / group).max(1);
         let inodes = u64::from(group) * block / u64::from(self.bytes_per_inode);
         let inodes_per_group = (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8);
@@ -104,9 +104,10 @@ impl Settings {
     }
 }
 
-/// What fragments of `fragment_bytes` would save on blocks of `block_bytes`, for the files of a
-/// population. The simulated policies have no fragments, and the Fast File System of 1997 had: a
-/// volume that is to be as full as that one must be larger by so many bytes.
+/// Returns the bytes that fragments of `fragment_bytes` would save over whole blocks of
+/// `block_bytes`, for the files of a population. The simulated policies have no fragments, unlike
+/// the Fast File System of 1997. For equal utilisation a simulated volume must be larger by this
+/// amount.
 #[must_use]
 pub fn saved_by_fragments(
     population: &Population,
@@ -115,14 +116,14 @@ pub fn saved_by_fragments(
 ) -> u64 {
     let (block, fragment) = (u64::from(block_bytes), u64::from(fragment_bytes.get()));
     let files = population.members().filter(|(_, member)| member.kind == OperationKind::Create);
-    // Only what the inode itself maps ends in fragments.
+    // Only files that the inode maps directly end in fragments.
     let small = files.filter(|(_, member)| member.size <= u64::from(DIRECT_BLOCKS) * block);
     let saved =
         |size: u64| size.next_multiple_of(block).saturating_sub(size.next_multiple_of(fragment));
     small.map(|(_, member)| saved(member.size)).sum()
 }
 
-/// What was simulated how: one row of the table.
+/// The variant of a simulation: one row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// Name of the policy.
@@ -132,7 +133,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// The names of both.
+    /// Returns the names of policy and clustering.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{} {}", self.policy, self.clustering.name())

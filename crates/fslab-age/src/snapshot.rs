@@ -1,7 +1,8 @@
-//! Snapshots: what a tree held at a time, as Parquet; `docs/formats/snapshot.md` describes them.
+//! Snapshots: the content of a tree at one time, as Parquet; `docs/formats/snapshot.md` describes
+//! the format.
 //!
-//! Directories come first, then all else, each sorted by inode: two snapshots are compared by
-//! reading both once.
+//! Directories come first, then all other entries, each sorted by inode, so that two snapshots can
+//! be compared in one pass.
 
 mod anonymise;
 mod capture;
@@ -27,18 +28,18 @@ pub use synthetic::write_synthetic_pair;
 use crate::error::{Error, Result};
 use crate::table::{Reader, Sorter, Writer, directory_of};
 
-/// What a snapshot says about itself.
+/// The metadata of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub taken_ns: i64,
-    /// Where it comes from.
+    /// The source of the data.
     pub source: String,
-    /// Whether names are keyed hashes of what they were.
+    /// Whether names are replaced by keyed hashes.
     pub anonymised: bool,
-    /// Size of the file system, in bytes; 0 where nobody knows.
+    /// Size of the file system in bytes; 0 if unknown.
     pub volume_bytes: u64,
-    /// Bytes of it in use; 0 where nobody knows, or where the tree is only a part of it.
+    /// Used space of the file system in bytes; 0 if unknown, or if the tree is only a part of it.
     pub used_bytes: u64,
 }
 
@@ -52,7 +53,7 @@ impl SnapshotReader {
     /// Opens a snapshot.
     ///
     /// # Errors
-    /// Where the file is none, and what the system answers.
+    /// Fails if the file is not a snapshot, and with errors of the system.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Entry>::open(path)?;
         let taken = Taken {
@@ -69,7 +70,7 @@ impl SnapshotReader {
         Ok(Self { rows, taken })
     }
 
-    /// What it says about itself.
+    /// Returns its metadata.
     #[must_use]
     pub fn taken(&self) -> &Taken {
         &self.taken
@@ -84,22 +85,22 @@ impl Iterator for SnapshotReader {
     }
 }
 
-/// Takes entries in any order and writes them as a snapshot.
+/// Writes a snapshot of entries in any order.
 pub struct SnapshotWriter {
     rows: Rows,
     path: std::path::PathBuf,
 }
 
-/// Entries on their way.
+/// Entries that are not yet written.
 enum Rows {
-    /// In the order of snapshots.
+    /// Entries in the order of snapshots.
     Ascending(Box<Ascending>),
-    /// In any order.
+    /// Entries in any order.
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that come in the order of snapshots. Of several with one inode, as hard links
-/// are, the first is kept.
+/// Writes entries that arrive in the order of snapshots. Of several entries with one inode (hard
+/// links), the first is kept.
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,
@@ -120,26 +121,26 @@ impl Ascending {
 }
 
 impl SnapshotWriter {
-    /// A snapshot at a path.
+    /// Makes a writer of a snapshot at a path.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         let sorter = Sorter::new(directory_of(path), Entry::key);
         Self { rows: Rows::Any(Box::new(sorter)), path: path.to_owned() }
     }
 
-    /// Likewise, for entries that come in the order of snapshots: nothing is kept to be sorted.
+    /// Makes a writer for entries that arrive in the order of snapshots and need no sorting.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn ascending(path: &Path) -> Result<Self> {
         let rows = Rows::Ascending(Box::new(Ascending::create(path)?));
         Ok(Self { rows, path: path.to_owned() })
     }
 
-    /// Takes an entry.
+    /// Adds an entry.
     ///
     /// # Errors
-    /// What the system answers where entries do not fit into memory.
+    /// Errors of the system, for example when entries do not fit into memory and go to a file.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         match &mut self.rows {
             Rows::Ascending(ascending) => ascending.push(&entry),
@@ -147,11 +148,11 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the file and answers how many entries it has; of several with one inode, as hard
-    /// links are, the first is kept.
+    /// Writes the file and returns the number of its entries. Of several entries with one inode
+    /// (hard links), the first is kept.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn finish(self, taken: &Taken) -> Result<u64> {
         let ascending = match self.rows {
             Rows::Ascending(ascending) => *ascending,

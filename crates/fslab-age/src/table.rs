@@ -1,8 +1,8 @@
-//! Rows as Parquet files: what the formats of this crate share.
+//! Rows as Parquet files: the common part of this crate's formats.
 //!
-//! A format is a [`Row`]: a few columns of numbers and of bytes, none of them ever null. Files
-//! are written and read by row groups, so that memory does not grow with their length, and appear
-//! under their name only when they are whole.
+//! A format is a [`Row`]: a few columns of numbers and of bytes, none of them ever null. Files are
+//! written and read by row groups, so that memory does not grow with their length. A file appears
+//! under its name only when it is complete.
 
 mod reader;
 mod sort;
@@ -17,22 +17,22 @@ pub use reader::Reader;
 pub(crate) use sort::Sorter;
 pub use writer::Writer;
 
-/// Rows of a row group.
+/// Number of rows in a row group.
 pub(crate) const GROUP_ROWS: usize = 1 << 16;
 
-/// A row group ends early once its texts have so many bytes.
+/// Text size in bytes at which a row group ends early.
 const GROUP_TEXT_BYTES: usize = 64 << 20;
 
-/// No format has more columns of numbers.
+/// Maximum number of numeric columns in a format.
 pub const NUMBERS_MAX: usize = 16;
 
-/// The numbers of a row, in the order of the columns; those behind the last column are 0.
+/// The numbers of a row in column order; unused ones are 0.
 pub type Numbers = [i64; NUMBERS_MAX];
 
-/// No format has more columns of bytes.
+/// Maximum number of byte columns in a format.
 pub const TEXTS_MAX: usize = 2;
 
-/// The bytes of a row, in the order of the columns; those behind the last column are empty.
+/// The bytes of a row in column order; unused ones are empty.
 pub type Texts = [Text; TEXTS_MAX];
 
 /// A column.
@@ -42,14 +42,14 @@ pub struct Column {
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
-    /// Whether its values rise or hardly ever come twice: differences are kept, no dictionary.
+    /// Whether values increase or rarely repeat; such columns store differences instead of a
+    /// dictionary.
     pub rising: bool,
-    /// The version of the format that brought it; files of older ones lack it, which stands for 0
-    /// or no bytes.
+    /// The version of the format that introduced it. Older files lack it and yield 0 or no bytes.
     pub since: u32,
 }
 
-/// Type of a column.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Unsigned, 32 bits.
@@ -72,16 +72,16 @@ impl Kind {
     }
 }
 
-/// What a file of one format is like.
+/// The layout of one format's files.
 #[derive(Debug)]
 pub struct Layout {
     /// The format's name, which begins the keys of its footer: `fslab.NAME.version`.
     pub name: &'static str,
-    /// The version that is written. Older ones are read.
+    /// The version that is written. Older versions can be read.
     pub version: u32,
-    /// The columns of numbers, at most [`NUMBERS_MAX`].
+    /// The numeric columns, at most [`NUMBERS_MAX`].
     pub numbers: &'static [Column],
-    /// The columns of bytes, which come last, at most [`TEXTS_MAX`].
+    /// The byte columns, which come last, at most [`TEXTS_MAX`].
     pub texts: &'static [Column],
     /// Permissions of a new file, before the umask.
     pub mode: u32,
@@ -92,13 +92,13 @@ pub trait Number: Copy {
     /// The type of its column.
     const KIND: Kind;
 
-    /// As a column holds it.
+    /// Converts to the value of a column.
     fn to_cell(self) -> i64;
 
-    /// Of a column.
+    /// Converts from the value of a column.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the flaw of an invalid value.
     fn from_cell(cell: i64) -> std::result::Result<Self, &'static str>;
 }
 
@@ -122,7 +122,7 @@ number!(u32: U32);
 number!(u64: U64);
 number!(i64: I64);
 
-/// Makes a format of a struct: `fit` checks and completes what was read.
+/// Implements a format for a struct: `fit` checks and completes a row that was read.
 macro_rules! row {
     (
         $(#[$about:meta])*
@@ -190,34 +190,34 @@ pub(crate) use row;
 
 /// A row of one of the formats.
 pub trait Row: Clone + Send + 'static {
-    /// What its files are like.
+    /// The layout of its files.
     const LAYOUT: &'static Layout;
 
-    /// What it holds.
+    /// Returns its cells.
     fn to_cells(&self) -> (Numbers, Texts);
 
-    /// Bytes of its texts.
+    /// Returns the size of its texts in bytes.
     fn text_bytes(&self) -> usize;
 
-    /// The row of these cells; says what is wrong where they can't be one.
+    /// Makes a row from its cells.
     ///
     /// # Errors
-    /// What can't be so.
+    /// Returns the flaw of an invalid row.
     fn from_cells(numbers: &Numbers, texts: Texts) -> std::result::Result<Self, &'static str>;
 }
 
-/// Bytes of a row, shared with the page of the file that they were read from.
+/// The bytes of a cell, shared with the page of the file from which they were read.
 #[derive(Clone, Default)]
 pub struct Text(Option<ByteArray>);
 
 impl Text {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], ByteArray::data)
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()
@@ -246,19 +246,19 @@ impl std::fmt::Debug for Text {
     }
 }
 
-/// The directory of a file that is to be made.
+/// Returns the directory of a file to be made.
 #[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }
 
-/// Rows by columns.
+/// Rows stored by columns.
 struct Batch {
     rows: usize,
     numbers: Vec<Vec<i64>>,
     texts: Vec<Vec<ByteArray>>,
-    /// Bytes of all texts.
+    /// Total size of all texts in bytes.
     text_bytes: usize,
 }
 

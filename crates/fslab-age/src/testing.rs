@@ -1,7 +1,7 @@
-//! What must hold whatever bytes are read: shared by the fuzz targets and tests.
+//! Checks that must hold for any input, shared by fuzz targets and tests.
 //!
-//! Bytes are taken for each kind of file that is read here. Since hardly any random bytes are a
-//! Parquet file, they are also taken for rows, as a file would hold them: see `rows`.
+//! The bytes are read as each kind of file that this crate reads. Random bytes are hardly ever a
+//! Parquet file, so they are also interpreted as rows of one: see `rows`.
 
 mod rows;
 
@@ -18,20 +18,20 @@ use crate::{Error, Result};
 
 pub use rows::{check_entries, check_operations};
 
-/// Separates the three files of Geriatrix's distributions in one input.
+/// Separates the three distribution files of Geriatrix in one input.
 const SEPARATOR: u8 = b'=';
 
-/// Operations that are asked of a generator.
+/// Maximum number of operations taken from a generator.
 const OPERATIONS: usize = 20_000;
 
-/// No larger text is taken for a history: each of its commits may become a snapshot.
+/// Maximum size of a text used as a history, in bytes: each of its commits may become a snapshot.
 const LOG_BYTES_MAX: usize = 8 << 10;
 
-/// Bytes as a trace of a Plan 9 file server: an error that is one line, or snapshots that can be
-/// read.
+/// Reads bytes as a trace of a Plan 9 file server. The result must be a one-line error, or readable
+/// snapshots.
 ///
 /// # Panics
-/// Where neither is so.
+/// Panics if it is neither.
 pub fn check_p9trace(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let dumps = P9Dumps::read(&[file.to_owned()], scratch)?;
@@ -42,10 +42,10 @@ pub fn check_p9trace(bytes: &[u8]) {
     });
 }
 
-/// Bytes as the distributions of Geriatrix, each file from one `=` to the next.
+/// Reads bytes as the distributions of Geriatrix; `=` separates the files.
 ///
 /// # Panics
-/// Where an error is not one line, or operations contradict each other.
+/// Panics if an error is not one line, or if operations contradict each other.
 pub fn check_geriatrix(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let names = ["age_distribution.txt", "size_distribution.txt", "dir_distribution.txt"];
@@ -65,10 +65,10 @@ pub fn check_geriatrix(bytes: &[u8]) {
     });
 }
 
-/// Bytes as what `git log` tells of a history.
+/// Reads bytes as the output of `git log`.
 ///
 /// # Panics
-/// Where an error is not one line, or a snapshot can't be read.
+/// Panics if an error is not one line, or if a snapshot can't be read.
 pub fn check_git(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let history = History::of_log(&bytes[..bytes.len().min(LOG_BYTES_MAX)])?;
@@ -79,10 +79,10 @@ pub fn check_git(bytes: &[u8]) {
     });
 }
 
-/// Bytes as a list of files.
+/// Reads bytes as a CSV list of files.
 ///
 /// # Panics
-/// Where an error is not one line, or the snapshot can't be read.
+/// Panics if an error is not one line, or if the snapshot can't be read.
 pub fn check_csv(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let output = scratch.join("snapshot");
@@ -92,10 +92,10 @@ pub fn check_csv(bytes: &[u8]) {
     });
 }
 
-/// Bytes as a snapshot and as a workload.
+/// Reads bytes as a snapshot and as a workload.
 ///
 /// # Panics
-/// Where an error is not one line.
+/// Panics if an error is not one line.
 pub fn check_tables(bytes: &[u8]) {
     within(bytes, |file, _scratch| snapshot(file));
     within(bytes, |file, _scratch| {
@@ -103,10 +103,10 @@ pub fn check_tables(bytes: &[u8]) {
     });
 }
 
-/// Bytes as an aged image.
+/// Reads bytes as an aged image.
 ///
 /// # Panics
-/// Where an error is not one line.
+/// Panics if an error is not one line.
 pub fn check_image(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let image = AgedImage::open(file)?;
@@ -117,8 +117,8 @@ pub fn check_image(bytes: &[u8]) {
     });
 }
 
-/// Reads a snapshot in every way there is. What is derived of it may be refused: directories of a
-/// damaged one can lie in themselves.
+/// Reads a snapshot in every possible way. Deriving a workload may fail, because directories of a
+/// damaged snapshot can contain themselves.
 fn snapshot(path: &Path) -> Result<()> {
     let open = || SnapshotReader::open(path);
     let mut diff = Diff::new(open()?, open()?);
@@ -138,8 +138,7 @@ fn snapshot(path: &Path) -> Result<()> {
     WorkloadReader::open(&output)?.try_for_each(|operation| population.apply(&operation?))
 }
 
-/// Does something with a file of these bytes, in a directory that goes. What fails says so in one
-/// line.
+/// Runs `work` on a file with these bytes, in a temporary directory. An error must be one line.
 fn within(bytes: &[u8], work: impl FnOnce(&Path, &Path) -> Result<()>) {
     let made = tempfile::Builder::new().prefix("fslab-age-fuzz-").tempdir();
     let scratch = made.unwrap_or_else(|error| panic!("a scratch directory: {error}"));

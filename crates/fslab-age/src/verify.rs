@@ -1,5 +1,5 @@
-//! How near an aged volume comes to a real one: two snapshots are compared, as populations and not
-//! file by file, and the scores of both over time.
+//! Compares an aged volume with a real one: two snapshots as populations, not file by file, and the
+//! scores of both over time.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::score::Sums;
 use crate::snapshot::{Entry, EntryKind, SnapshotReader};
 
-/// What is compared, with how far apart it may be.
+/// The permitted distances.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of counts and bytes: as a share of the reference.
+    /// For counts and bytes: a share of the reference.
     pub share: f64,
-    /// Of the distribution of sizes: the largest distance of the two cumulative shares.
+    /// For the distribution of sizes: the largest distance between the cumulative shares.
     pub sizes: f64,
-    /// Of utilisation and of layout scores: as a difference.
+    /// For utilisation and layout scores: a difference.
     pub difference: f64,
 }
 
@@ -29,36 +29,36 @@ impl Default for Limits {
 /// One comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What is compared.
+    /// The compared quantity.
     pub what: String,
     /// The value of the reference.
     pub reference: f64,
-    /// That of the aged volume.
+    /// The value of the aged volume.
     pub aged: f64,
-    /// How far apart they are.
+    /// The distance between them.
     pub distance: f64,
-    /// How far apart they may be.
+    /// The permitted distance.
     pub limit: f64,
 }
 
 impl Finding {
-    /// Whether it is near enough.
+    /// Whether the distance is within the limit.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.distance <= self.limit
     }
 }
 
-/// A population.
+/// The statistics of a population.
 #[derive(Clone, Debug, Default)]
 struct Census {
     files: u64,
     directories: u64,
     bytes: u64,
     used: Option<f64>,
-    /// Files by the logarithm, base 2, of their sizes.
+    /// Number of files by the base-2 logarithm of their size.
     by_size: BTreeMap<u32, u64>,
-    /// Layouts by the logarithm of their blocks.
+    /// Layouts by the base-2 logarithm of their number of blocks.
     by_blocks: BTreeMap<u32, Sums>,
     total: Sums,
 }
@@ -66,7 +66,7 @@ struct Census {
 /// Compares the population of an aged volume with that of a reference.
 ///
 /// # Errors
-/// Where an entry can't be read.
+/// Fails if an entry can't be read.
 pub fn verify(
     reference: SnapshotReader,
     aged: SnapshotReader,
@@ -95,7 +95,7 @@ pub fn verify(
     Ok(findings)
 }
 
-/// The layout score of a volume on a day of its use.
+/// The layout score of a volume on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// Days since the beginning.
@@ -104,11 +104,11 @@ pub struct Moment {
     pub score: f64,
 }
 
-/// The scores of a real file system, from its snapshots in the order of their times. Those that
-/// were taken without layout tell none.
+/// Returns the scores of a real file system, from its snapshots in chronological order. Snapshots
+/// without layout are skipped.
 ///
 /// # Errors
-/// Where an entry can't be read.
+/// Fails if an entry can't be read.
 pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Result<Vec<Moment>> {
     let (mut moments, mut first) = (Vec::new(), None);
     for snapshot in snapshots {
@@ -122,8 +122,8 @@ pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Resul
     Ok(moments)
 }
 
-/// Compares scores over time: where they are furthest apart, on a day of the reference on which
-/// that of the aged volume is known, or lies between two that are. `None` where there is no such
+/// Compares scores over time at the day of their largest distance. It considers the days of the
+/// reference on which the aged score is known or can be interpolated. `None` if there is no such
 /// day.
 #[must_use]
 pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Option<Finding> {
@@ -134,7 +134,7 @@ pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Optio
     Some(difference(&what, at.score, other, limits.difference))
 }
 
-/// The score on a day, on a straight line between the days around it.
+/// Returns the score on a day, interpolated linearly between the neighbouring days.
 fn score_on(moments: &[Moment], day: f64) -> Option<f64> {
     let after = moments.iter().position(|moment| moment.day >= day)?;
     let next = moments[after];
@@ -160,7 +160,7 @@ impl Census {
     fn of(snapshot: SnapshotReader) -> Result<Self> {
         let mut census = Self::default();
         let taken = snapshot.taken();
-        // Of a part of a file system nobody knows what it has of the space in use.
+        // For a part of a file system, its share of the used space is unknown.
         if taken.volume_bytes > 0 && taken.used_bytes > 0 {
             census.used = Some(taken.used_bytes as f64 / taken.volume_bytes as f64);
         }
@@ -172,7 +172,7 @@ impl Census {
 
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
-            // What mkfs makes is no part of a population.
+            // The directory made by mkfs is not part of a population.
             EntryKind::Directory if entry.name.bytes() == b"lost+found" => {}
             EntryKind::Directory => self.directories += 1,
             EntryKind::File => {
@@ -192,8 +192,8 @@ impl Census {
         }
     }
 
-    /// The distance of Kolmogorov and Smirnov between the sizes of two populations, by powers of
-    /// two, and the medians beside.
+    /// Returns the Kolmogorov-Smirnov distance between the sizes of two populations, by powers of
+    /// two, and the medians.
     fn sizes_against(&self, aged: &Self, limit: f64) -> Finding {
         let (mut here, mut there, mut distance) = (0, 0, 0.0_f64);
         for class in 0..64 {

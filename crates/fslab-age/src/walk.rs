@@ -1,4 +1,4 @@
-//! A directory tree of this machine, by several threads: each takes a directory that waits, and
+//! Walks a directory tree of this machine with several threads: each takes a waiting directory and
 //! finds more.
 
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Result;
 
-/// Directories that wait, and threads that may still find some.
+/// The waiting directories, and the number of threads that may still find some.
 struct Line {
     waiting: Vec<PathBuf>,
     busy: usize,
     failed: bool,
 }
 
-/// Calls `visit` for the root and every directory that it answers, and gives back what each thread
-/// has gathered.
+/// Calls `visit` for the root and for every directory that it returns. Returns the data collected
+/// by each thread.
 ///
 /// # Errors
-/// The first of `visit`'s; the others end then.
+/// The first error of `visit`; the other threads then stop.
 pub(crate) fn walk<T: Send>(
     root: &Path,
     threads: usize,
@@ -48,7 +48,7 @@ pub(crate) fn walk<T: Send>(
     })
 }
 
-/// The next directory; `None` when there will be no more.
+/// Returns the next directory; `None` when no more can follow.
 fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     let mut line = line.lock();
     came.wait_while(&mut line, |line| line.waiting.is_empty() && line.busy > 0 && !line.failed);
@@ -57,7 +57,7 @@ fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     Some(path)
 }
 
-/// What came or went while a tree was walked is no error.
+/// Turns a missing file into `None`: a file that disappears during a walk is no error.
 pub(crate) fn present<T>(answer: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

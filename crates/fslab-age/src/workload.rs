@@ -1,5 +1,5 @@
-//! Workload files: a stream of operations that ages a file system, as Parquet;
-//! `docs/formats/workload.md` describes them.
+//! Workload files: a stream of operations that ages a file system, as Parquet.
+//! `docs/formats/workload.md` describes the format.
 
 mod format;
 mod population;
@@ -13,24 +13,23 @@ pub(crate) use population::{checksum_of_lines, tree_line};
 use crate::error::Result;
 use crate::table::{Reader, Row, Writer};
 
-/// What a workload says about itself.
+/// The metadata of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Where it comes from: the profile with its parameters, or the snapshots.
+    /// Its source: the profile with its parameters, or the snapshots.
     pub source: String,
-    /// The seed of whatever was left to chance.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Size of the file system that it is meant for, in bytes; 0 where nobody knows.
+    /// Size of the target file system in bytes; 0 if unknown.
     pub volume_bytes: u64,
     /// The program that wrote it.
     pub made_by: String,
 }
 
-/// What follows the name of a profile in a source.
+/// The text between a profile's name and its values in a source.
 const VALUES: &str = ": Profile {";
 
-/// The source of a workload for people: a profile's own name, without the form in which all its
-/// values are told.
+/// Returns a short form of a workload's source: only the name of a profile, without its values.
 #[must_use]
 pub fn brief_source(source: &str) -> &str {
     source.split_once(VALUES).map_or(source, |(name, _values)| name)
@@ -46,7 +45,7 @@ impl WorkloadReader {
     /// Opens a workload file.
     ///
     /// # Errors
-    /// Where it is none, and what the system answers.
+    /// Fails if the file is not a workload, and with errors of the system.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Operation>::open(path)?;
         let provenance = Provenance {
@@ -58,13 +57,13 @@ impl WorkloadReader {
         Ok(Self { rows, provenance })
     }
 
-    /// What it says about itself.
+    /// Returns its metadata.
     #[must_use]
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
     }
 
-    /// Its operations, as it claims.
+    /// Returns the number of operations that the file claims.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.total()
@@ -79,10 +78,10 @@ impl Iterator for WorkloadReader {
     }
 }
 
-/// Writes a workload file and answers how many operations it has.
+/// Writes a workload file and returns the number of its operations.
 ///
 /// # Errors
-/// Those of the operations, and what the system answers.
+/// Errors of the operations and of the system.
 pub fn write(
     path: &Path,
     provenance: &Provenance,
@@ -102,12 +101,12 @@ pub fn write(
     Ok(rows)
 }
 
-/// The identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. How a file stores
-/// them, what wrote it and what its footer says are no part of it; `docs/formats/workload.md`
-/// describes the bytes.
+/// Returns the identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. It does
+/// not depend on how a file stores them, on the program that wrote it, or on its footer.
+/// `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
-/// Those of the operations.
+/// Errors of the operations.
 pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<String> {
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
     for operation in operations {
@@ -126,13 +125,13 @@ pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<S
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// Bytes that [`identity`] gathers: large pieces are hashed faster.
+/// Number of bytes that [`identity`] gathers, because large pieces are hashed faster.
 const HASHED_AT_ONCE: usize = 1 << 16;
 
-/// The identity of the workload in a file.
+/// Returns the identity of the workload in a file.
 ///
 /// # Errors
-/// As [`WorkloadReader`].
+/// The same as [`WorkloadReader`].
 pub fn identity_of_file(path: &Path) -> Result<String> {
     identity(WorkloadReader::open(path)?)
 }

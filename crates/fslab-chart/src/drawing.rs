@@ -1,20 +1,22 @@
-//! An SVG that is being drawn. Whatever depends on the kind of axis is drawn twice, in groups of
-//! the classes `lin` and `log`, of which the page shows one.
+//! An SVG under construction.
+//!
+//! Everything that depends on the kind of axis is drawn twice, in groups of the classes `lin` and
+//! `log`. The page shows one of them.
 
 use super::scale::Scale;
 use crate::escape;
 
-/// Pixels left free at either side.
+/// Pixels left free at each side.
 pub const MARGIN: f64 = 8.0;
-/// Pixels below everything, for the marks of an axis.
+/// Pixels below the drawing, for the marks of the axis.
 pub const FOOT: f64 = 22.0;
 
-/// What is drawn of a sample besides its place.
+/// How a sample is marked, besides its position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
-    /// The machine did other things: a hollow dot.
+    /// The machine was busy with other work: a hollow dot.
     pub hollow: bool,
-    /// Far from the others: a ring around it.
+    /// The value is far from the others: a ring around the dot.
     pub ringed: bool,
 }
 
@@ -28,28 +30,28 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// An empty one, so many pixels wide and high.
+    /// Makes an empty drawing of this width and height in pixels.
     #[must_use]
     pub fn new(width: f64, height: f64) -> Self {
         Self { body: String::new(), width, height }
     }
 
-    /// Begins a group of a class.
+    /// Begins a group of this class.
     pub fn open(&mut self, class: &str) {
         self.raw(&format!("<g class=\"{class}\">"));
     }
 
-    /// Ends the group begun last.
+    /// Ends the group that was begun last.
     pub fn close(&mut self) {
         self.raw("</g>");
     }
 
-    /// What a pointer that rests on the open group is told, and a screen reader.
+    /// Sets the title of the open group. Pointers that rest on it show it; screen readers read it.
     pub fn title(&mut self, text: &str) {
         self.raw(&format!("<title>{}</title>", escape(text)));
     }
 
-    /// A horizontal axis below everything, with lines up from its marks.
+    /// Draws a horizontal axis at the bottom, with grid lines up from its marks.
     pub fn axis(&mut self, scale: &Scale, label: impl Fn(f64) -> String) {
         for tick in scale.ticks() {
             let place = scale.place(tick);
@@ -63,7 +65,7 @@ impl Drawing {
         }
     }
 
-    /// Draws on a linear and on a logarithmic axis of some values, of which the page shows one.
+    /// Draws twice: on a linear and on a logarithmic axis of `values`. The page shows one of them.
     pub fn on_both_axes(
         &mut self,
         values: &[f64],
@@ -80,8 +82,9 @@ impl Drawing {
         }
     }
 
-    /// Samples as dots. All of a kind are one path of points without length, which round caps
-    /// make dots: a large report would otherwise have hundreds of thousands of elements.
+    /// Draws samples as dots. All dots of a kind are one path of points without length, which round
+    /// line caps turn into dots. Otherwise a large report would have hundreds of thousands of
+    /// elements.
     pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {
         let path = |wanted: fn(&Mark) -> bool| -> String {
             let chosen = dots.iter().filter(|(_, mark)| wanted(mark));
@@ -99,13 +102,13 @@ impl Drawing {
         }
     }
 
-    /// An upright mark 16 pixels high.
+    /// Draws an upright mark 16 pixels high.
     pub fn bar(&mut self, x: f64, middle: f64) {
         let (top, bottom) = (middle - 8.0, middle + 8.0);
         self.raw(&format!("<path class=\"bar\" d=\"M{x:.1} {top}V{bottom}\"/>"));
     }
 
-    /// An interval with its estimate. An end that lies beyond the axis has no cap.
+    /// Draws an interval with its estimate. An end that lies beyond the axis has no cap.
     pub fn interval(&mut self, scale: &Scale, y: f64, [low, estimate, high]: [f64; 3]) {
         let (top, bottom) = (y - 5.0, y + 5.0);
         let (left, right) = (scale.place(low), scale.place(high));
@@ -123,20 +126,20 @@ impl Drawing {
         ));
     }
 
-    /// An upright line from the top to the axis.
+    /// Draws an upright line from the top to the axis.
     pub fn vertical(&mut self, class: &str, x: f64) {
         let bottom = self.height - FOOT;
         self.raw(&format!("<path class=\"{class}\" d=\"M{x:.1} 0V{bottom:.1}\"/>"));
     }
 
-    /// A line to the right border, with its label at the left.
+    /// Draws a line to the right border, with its label at the left.
     pub fn horizontal(&mut self, left: f64, y: f64, label: &str) {
         let right = self.width;
         self.raw(&format!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
         self.text("tick", "end", (left - 6.0, y + 4.0), label);
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub fn line(&mut self, points: &[(f64, f64)]) {
         let mut path = String::new();
         for (x, y) in points {
@@ -146,7 +149,7 @@ impl Drawing {
         self.raw(&format!("<path class=\"line\" d=\"{path}\"/>"));
     }
 
-    /// A bar of a bar chart.
+    /// Draws a bar of a bar chart.
     pub fn column(&mut self, left: f64, width: f64, top: f64, bottom: f64) {
         let height = (bottom - top).max(0.0);
         self.raw(&format!(
@@ -155,7 +158,7 @@ impl Drawing {
         ));
     }
 
-    /// An interval that stands upright.
+    /// Draws an upright interval.
     pub fn whisker(&mut self, class: &str, x: f64, (from, to): (f64, f64)) {
         let (left, right) = (x - 3.0, x + 3.0);
         self.raw(&format!(
@@ -164,7 +167,7 @@ impl Drawing {
         ));
     }
 
-    /// A text at a place, anchored at its `start`, `middle` or `end`.
+    /// Draws a text at a place, anchored at its `start`, `middle` or `end`.
     pub fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.raw(&format!(
@@ -177,13 +180,14 @@ impl Drawing {
         self.body.push_str(markup);
     }
 
-    /// What was drawn, to be part of a larger drawing.
+    /// Returns the markup, to be part of a larger drawing.
     #[must_use]
     pub fn into_body(self) -> String {
         self.body
     }
 
-    /// The whole, with what it shows in words, and the axis it is shown with unless asked.
+    /// Returns the whole SVG. `title` describes it in words; `logarithmic` chooses the axis that
+    /// the page shows by default.
     #[must_use]
     pub fn finish(self, title: &str, logarithmic: bool) -> String {
         let (width, height, title) = (self.width, self.height, escape(title));

@@ -1,17 +1,18 @@
-//! Heat maps: rows of cells, each the darker the more of it is filled.
+//! Heat maps: rows of cells. The fuller a cell is, the darker it is.
 
 use crate::escape;
 
-/// Cells of a row.
+/// Cells in a row.
 pub const COLUMNS: u32 = 128;
 
-/// Pixels of a cell's width and height.
+/// Width and height of a cell, in pixels.
 const CELL: u32 = 6;
 
 /// Pixels above the first row.
 const HEAD: u32 = 24;
 
-/// An SVG of rows of cells, each the darker the more of it is filled, from 0 to 1.
+/// Returns an SVG of rows of cells. `filled` gives each cell's fill from 0 to 1: the fuller, the
+/// darker.
 #[must_use]
 pub fn heat_map(title: &str, legend: &str, rows: u32, filled: &dyn Fn(u32, u32) -> f64) -> String {
     let (width, height, title) = (COLUMNS * CELL, rows * CELL + HEAD, escape(title));

@@ -1,8 +1,8 @@
 //! Charts as SVG.
 //!
-//! A [`Scale`] maps values to places, a [`Drawing`] collects marks, [`standalone`] makes a file of
-//! its own of them, with colours for light and dark pages. [`heat_map()`] shades cells,
-//! [`stripes()`] draws what lies where.
+//! A [`Scale`] maps values to places, and a [`Drawing`] collects marks. [`standalone`] makes a file
+//! of the drawing, with colours for light and dark pages. [`heat_map()`] shades cells;
+//! [`stripes()`] draws coloured parts of rows.
 //!
 //! ```
 //! use fslab_chart::{Drawing, Scale, standalone};
@@ -27,13 +27,13 @@ pub use scale::Scale;
 pub use standalone::standalone;
 pub use stripes::{Stripe, stripes};
 
-/// The style sheet of a page that holds drawings: colours of series, light and dark.
+/// Style sheet of a page with drawings: colours of the series, light and dark.
 pub const COLOURS: &str = include_str!("../templates/colours.css");
 
-/// The style sheet of drawings.
+/// Style sheet of the drawings.
 pub const DRAWING: &str = include_str!("../templates/drawing.css");
 
-/// A text within markup.
+/// Escapes text for use within markup.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -50,7 +50,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// The class that gives a target, or a series, its colour.
+/// Returns the class that gives a target or a series its colour.
 #[must_use]
 pub fn colour(index: usize) -> String {
     format!("t{}", index % 8)

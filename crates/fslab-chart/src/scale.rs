@@ -1,6 +1,6 @@
-//! From values to places on an axis, and which values to mark.
+//! Maps values to places on an axis, and chooses the values to mark.
 
-/// An axis from `low` to `high`, drawn over `length` from `start`.
+/// An axis from `low` to `high`, `length` pixels long from `start`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Scale {
@@ -9,18 +9,18 @@ pub struct Scale {
     logarithmic: bool,
     /// Where the axis begins, in pixels.
     pub start: f64,
-    /// Its length in pixels.
+    /// Length in pixels.
     pub length: f64,
 }
 
 impl Scale {
-    /// An axis from 0 that holds all values.
+    /// Makes a linear axis from 0 that holds all values.
     pub fn linear(values: &[f64], start: f64, length: f64) -> Self {
         let (_, high) = range(values);
         Self::between((0.0, high * 1.05), start, length)
     }
 
-    /// An axis that holds 0 and all values, which may be below it.
+    /// Makes a linear axis that holds 0 and all values, which may be negative.
     pub fn spanning(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let high = if high > 0.0 { high * 1.05 } else { 0.0 };
@@ -28,33 +28,33 @@ impl Scale {
         Self::between((low, if high > low { high } else { low + 1.0 }), start, length)
     }
 
-    /// A linear axis from `low` to `high`.
+    /// Makes a linear axis from `low` to `high`.
     pub fn between((low, high): (f64, f64), start: f64, length: f64) -> Self {
         Self { low, high, logarithmic: false, start, length }
     }
 
-    /// Whether values differ so much that a linear axis would press most of them together.
+    /// Whether the values differ by so much that a linear axis would squeeze most of them together.
     #[must_use]
     pub fn is_wide(values: &[f64]) -> bool {
         let (low, high) = range(values);
         low > 0.0 && high / low > 30.0
     }
 
-    /// A logarithmic axis that holds all values.
+    /// Makes a logarithmic axis that holds all values.
     pub fn logarithmic(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let low = if low > 0.0 { low } else { high / 1e3 };
         Self { low: low / 1.06, high: high * 1.06, logarithmic: true, start, length }
     }
 
-    /// A logarithmic axis of ratios that holds 1 and some room around it.
+    /// Makes a logarithmic axis of ratios that holds all values and 1, with some room around 1.
     pub fn of_ratios(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = ((low / 1.04).min(0.9), (high * 1.04).max(1.0 / 0.9));
         Self { low, high, logarithmic: true, start, length }
     }
 
-    /// The place of a value, in pixels; values beyond the axis lie at its ends.
+    /// Returns the place of a value, in pixels. Values beyond the axis lie at its ends.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
@@ -71,7 +71,7 @@ impl Scale {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Round values within the axis, at most seven.
+    /// Returns at most seven round values within the axis.
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic { self.logarithmic_ticks() } else { self.linear_ticks() }
@@ -87,7 +87,8 @@ impl Scale {
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {
-        // From many marks to few: the first set that is not crowded.
+        // From the set with the most marks to the one with the fewest: the first that is not
+        // crowded.
         let fine: &[f64] =
             &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let sets = [fine, &[1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];

@@ -1,10 +1,10 @@
-//! Drawings as files of their own: they carry their colours, light and dark.
+//! Drawings as separate files, which contain their light and dark colours.
 
 use crate::{COLOURS, DRAWING, escape};
 
 const ALONE: &str = "svg{font:12px system-ui,sans-serif}.paper{fill:var(--page)}";
 
-/// A drawing that can be read alone.
+/// Makes a complete SVG file of a drawing's markup.
 #[must_use]
 pub fn standalone(title: &str, width: f64, height: f64, body: &str) -> String {
     let title = escape(title);

@@ -1,8 +1,8 @@
-//! Rows of stripes: what lies where, a colour each.
+//! Rows of coloured stripes, such as a map of what lies where on a volume.
 
 use crate::escape;
 
-/// Width of a row and height of a row, in pixels.
+/// Width and height of a row, in pixels.
 const WIDTH: f64 = 1024.0;
 const HEIGHT: u32 = 12;
 
@@ -14,15 +14,15 @@ const HEAD: u32 = 20;
 pub struct Stripe {
     /// The row, from 0.
     pub row: u32,
-    /// Where it begins and ends, as shares of the row, from 0 to 1.
+    /// Where the stripe begins, as a share of the row's width from 0 to 1.
     pub from: f64,
-    /// See `from`.
+    /// Where the stripe ends, as a share of the row's width from 0 to 1.
     pub to: f64,
-    /// A colour of CSS.
+    /// A CSS colour.
     pub colour: String,
 }
 
-/// An SVG of so many rows, with later stripes over earlier ones.
+/// Returns an SVG of `rows` rows, with later stripes over earlier ones.
 #[must_use]
 pub fn stripes(title: &str, rows: u32, stripes: &[Stripe]) -> String {
     let (height, title) = (HEAD + rows * HEIGHT, escape(title));

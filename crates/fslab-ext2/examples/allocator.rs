@@ -1,4 +1,4 @@
-//! An allocation policy of one's own: first fit. The walk-through is
+//! Shows how to write an allocation policy: first fit. The walk-through is
 //! docs/guide/src/how-to/write-an-allocator.md.
 //!
 //! `cargo run -p fslab-ext2 --example allocator`
@@ -10,14 +10,14 @@ use fslab_ext2::alloc::{
 };
 use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo, Result};
 
-/// How it is declared. In the project this is the policy's own file, and one line in `POLICIES`.
+/// The policy's declaration. In the project a policy has its own file and one line in `POLICIES`.
 pub const SPEC: PolicySpec = PolicySpec {
     name: "first-fit",
     help: "the first free blocks of the file system, whatever the file",
     build: |_geometry, _seed| Box::new(FirstFit),
 };
 
-/// Remembers nothing.
+/// First fit keeps no state.
 struct FirstFit;
 
 impl Policy for FirstFit {
@@ -53,7 +53,7 @@ impl Policy for FirstFit {
         Ok(None)
     }
 
-    /// Clustering may move a file to wherever it fits, from the first group on.
+    /// Clustering may move a file to the first place where it fits, from the first group on.
     fn preference(&self, _space: &dyn Space, _request: &BlockRequest) -> Preference {
         Preference { group: GroupNo(0), block: None }
     }
@@ -76,7 +76,7 @@ fn geometry() -> Option<Geometry> {
     })
 }
 
-/// Two files that grow by turns: how many pieces the first one has in the end.
+/// Grows two files by turns; returns the number of pieces of the first one.
 fn pieces(spec: &PolicySpec, geometry: Geometry) -> Result<usize> {
     let space = MemorySpace::new(geometry, geometry.overhead(GroupNo(1)), 11);
     let mut volume = Volume::new(space, (spec.build)(&geometry, 1), Clustering::Dumb);

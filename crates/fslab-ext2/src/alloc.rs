@@ -1,9 +1,9 @@
-//! Where blocks and inodes go.
+//! Allocation policies: which blocks and inodes a file gets.
 //!
-//! A [`Policy`] is asked for one placement at a time and answers a value; it sees the free space
-//! ([`Space`]) and what the request says of the file, does no I/O of its own and changes nothing
-//! but its own memory. Whoever asked marks the answer as in use before asking again. What a policy
-//! remembers of a file is in a [`FileState`] that lives with the open file.
+//! A [`Policy`] is asked for one placement at a time and returns a value. It sees the free space
+//! ([`Space`]) and the request's description of the file. It does no I/O of its own and changes
+//! only its own memory. The caller marks the returned blocks as in use before it asks again. What a
+//! policy remembers about a file is in a [`FileState`], which lives with the open file.
 //!
 //! ```text
 //! engine            policy
@@ -12,8 +12,8 @@
 //!   marks them, gives the first to missing indirect blocks, the rest to the file
 //! ```
 //!
-//! Policies are listed in [`POLICIES`], each with its file. [`cluster`] moves what was badly
-//! placed while it is still being written, for any of them.
+//! [`POLICIES`] lists the policies, one file each. [`cluster`] works with any of them: it moves
+//! badly placed blocks together while they are still being written.
 
 pub mod bitmap;
 pub mod cluster;
@@ -36,10 +36,10 @@ pub use policy::{
 };
 pub use space::{Counts, MemorySpace, Run, Space};
 
-/// Every policy, in the order in which they are listed.
+/// All policies, in the order in which they are shown.
 pub const POLICIES: &[PolicySpec] = &[ext2::SPEC, ffs::SPEC, ffs_noswitch::SPEC];
 
-/// The policy of a name.
+/// Returns the policy with a name.
 #[must_use]
 pub fn policy(name: &str) -> Option<&'static PolicySpec> {
     POLICIES.iter().find(|spec| spec.name == name)

@@ -1,7 +1,7 @@
-//! What the policy that places inodes and blocks sees of a volume, and what it remembers.
+//! The allocation policy of a volume, its view of the volume, and its state.
 //!
-//! The policy looks at bitmaps in a form of their own, made when a group is first looked at and
-//! kept beside the cache's: [`Bitmaps`]. What is freed and waits to be usable counts as in use.
+//! The policy sees bitmaps in a form of their own, made when a group is first used and kept beside
+//! those in the cache: [`Bitmaps`]. Freed blocks that are not yet usable count as in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,21 +14,21 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// A policy, and what it remembers of open files.
+/// A policy and its state of open files.
 pub(crate) struct Placement {
     pub policy: Box<dyn Policy>,
     pub bitmaps: Bitmaps,
     pub files: HashMap<InodeNo, FileState>,
 }
 
-/// Bitmaps that were looked at.
+/// The bitmaps that have been used so far.
 #[derive(Default)]
 pub(crate) struct Bitmaps {
     pub blocks: GroupBitmaps,
     pub inodes: GroupBitmaps,
 }
 
-/// What a policy may see.
+/// The policy's view of a volume.
 pub(crate) struct Seen<'a> {
     pub geometry: &'a Geometry,
     pub groups: &'a [Group],
@@ -66,7 +66,7 @@ impl View for Seen<'_> {
     }
 }
 
-/// Bitmaps of blocks or of inodes.
+/// Bitmaps of blocks or of inodes, by group.
 #[derive(Default)]
 pub(crate) struct GroupBitmaps(HashMap<GroupNo, Bitmap>);
 
@@ -84,16 +84,17 @@ impl GroupBitmaps {
         }
     }
 
-    /// Bits were marked as in use; `false` where the bitmap of the group says they were.
+    /// Records that bits were marked as in use; returns `false` if the group's bitmap says they
+    /// already were.
     pub fn taken(&mut self, group: GroupNo, bits: Range<u32>) -> bool {
         self.0.get_mut(&group).is_none_or(|bitmap| bitmap.take(bits))
     }
 
-    /// A bit was marked as free.
+    /// Records that a bit was marked as free.
     pub fn released(&mut self, group: GroupNo, index: u32) {
         let is_right = |bitmap: &mut Bitmap| bitmap.release(index..index + 1);
         if !self.0.get_mut(&group).is_none_or(is_right) {
-            // Read again when it is next looked at.
+            // The bitmap disagrees; it is read again at the next use.
             self.0.remove(&group);
         }
     }

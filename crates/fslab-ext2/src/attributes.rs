@@ -1,4 +1,5 @@
-//! Attributes of inodes, and what a change of them or of contents does to others.
+//! Attributes of inodes, and the effects that changes of attributes or content have on other
+//! attributes.
 
 use std::ffi::OsStr;
 
@@ -17,7 +18,7 @@ use crate::types::InodeNo;
 use crate::volume::Volume;
 
 impl Volume {
-    /// What `stat` shows.
+    /// Returns the attributes that `stat` shows.
     pub(crate) fn attr(&self, ino: Ino, inode: &Inode) -> Attr {
         Attr {
             ino,
@@ -39,8 +40,8 @@ impl Volume {
         }
     }
 
-    /// Applies the changes in the order size, owner, permissions, times: a later one has the last
-    /// word (a new size sets times and may clear set-id bits, and so does a new owner).
+    /// Applies changes in the order size, owner, permissions, times, so that a later one wins. A
+    /// new size sets times and may clear set-id bits; a new owner may clear them too.
     pub(crate) fn set_attributes(
         &mut self,
         request: &Request,
@@ -54,7 +55,7 @@ impl Volume {
             self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            // A new owner does not get the set-id bits the old one gave; directories keep theirs,
+            // A new owner does not get the set-id bits of the old one. Directories keep theirs,
             // which mean inheritance.
             if inode.kind != FileKind::Directory {
                 self.drop_privileges(&mut inode, request, false)?;
@@ -85,7 +86,7 @@ impl Volume {
     ) -> Result<()> {
         check_regular(inode)?;
         let answer = self.truncate(inode, size);
-        // Blocks that were freed before a failure must not stay in the map.
+        // Blocks freed before a failure must not stay in the map.
         self.store_inode(inode)?;
         answer?;
         self.drop_privileges(inode, request, kill_set_id)?;
@@ -93,8 +94,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the caller may set the set-group-id bit was checked by the sender, who knows all
-    /// groups.
+    /// Changes the permission bits. The sender of requests, who knows all groups of the caller, has
+    /// checked whether the set-group-id bit is allowed.
     fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());
@@ -111,8 +112,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
-    /// callers who lack the right to keep them.
+    /// Removes what a change of content invalidates: file capabilities always, set-id bits unless
+    /// the caller may keep them.
     pub(crate) fn drop_privileges(
         &mut self,
         inode: &mut Inode,
@@ -128,7 +129,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets an extended attribute, with what that means for an access control list.
+    /// Sets an extended attribute, including the effects of an access control list.
     pub(crate) fn change_xattr(
         &mut self,
         request: &Request,
@@ -150,7 +151,7 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        // Lists that are empty or say no more than the permissions are not stored.
+        // Lists that are empty or equal the permission bits are not stored.
         let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
@@ -173,8 +174,8 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Removes an extended attribute. Removing a list that is not there succeeds, as in the
-    /// kernel.
+    /// Removes an extended attribute. As in the kernel, removing a missing access control list
+    /// succeeds.
     pub(crate) fn drop_xattr(
         &mut self,
         request: &Request,
@@ -193,7 +194,7 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Records an access, if that works: what was read is right all the same.
+    /// Records an access if possible; a failure does not affect the data that was read.
     pub(crate) fn touch_access(&mut self, no: InodeNo, request: &Request) {
         if self.options.read_only {
             return;
@@ -204,7 +205,7 @@ impl Volume {
         }
     }
 
-    /// Whether a use of a file is to be recorded.
+    /// Whether an access updates the access time.
     pub(crate) fn access_is_due(&self, inode: &Inode, now: Timestamp) -> bool {
         let changed = inode.modified.max(inode.changed);
         let is_noted = inode.flags & INODE_NO_ACCESS_TIME == 0;
@@ -219,7 +220,7 @@ impl Volume {
     }
 }
 
-/// Refuses what has no bytes of its own, with the errno of reading or writing it.
+/// Refuses inodes without file content, with the errno for reading or writing them.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileKind::Regular => Ok(()),

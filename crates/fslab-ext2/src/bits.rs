@@ -1,4 +1,4 @@
-//! Bitmaps as the format has them: bit 0 is the lowest of the first byte.
+//! Bitmaps in the format's layout: bit 0 is the lowest bit of the first byte.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
     (whole.end..range.end).for_each(|index| set(bits, index));
 }
 
-/// A bitmap block whose first `used` bits are set, and the padding from `end` on.
+/// Returns a bitmap block whose first `used` bits and whose padding from `end` on are set.
 pub(crate) fn bitmap(block_size: BlockSize, used: u32, end: u32) -> Vec<u8> {
     let mut bits = vec![0; block_size.bytes()];
     set_range(&mut bits, 0..used);
@@ -39,7 +39,7 @@ pub(crate) fn bitmap(block_size: BlockSize, used: u32, end: u32) -> Vec<u8> {
     bits
 }
 
-/// Calls for every bit that is set.
+/// Calls `call` with the index of every set bit.
 pub(crate) fn each_set(bits: &[u8], mut call: impl FnMut(u32)) {
     for (at, byte) in bits.iter().enumerate().filter(|(_, byte)| **byte != 0) {
         (0..8).filter(|bit| byte >> bit & 1 == 1).for_each(|bit| call(at as u32 * 8 + bit));

@@ -1,9 +1,9 @@
-//! The block map: from the blocks of a file to blocks of the device.
+//! The block map: from blocks of a file to blocks of the device.
 //!
-//! An inode has 12 direct pointers and one each to a tree of one, two and three levels of indirect
-//! blocks. A pointer of 0 is a hole, and so is everything below it. Pointers come from an
-//! untrusted image: each is checked before it is followed, and walks are bounded by the number of
-//! blocks that the file system has.
+//! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
+//! indirect blocks. A pointer of 0 is a hole, and so is everything below it. Pointers come from an
+//! untrusted image: each is checked before it is followed, and a walk ends after as many blocks as
+//! the file system has.
 
 use std::ops::Range;
 
@@ -23,28 +23,28 @@ use crate::volume::Volume;
 
 mod relocate;
 
-/// Most blocks that mapping one block takes: itself and the indirect blocks on the path to it.
+/// Maximum number of blocks needed to map one block: itself and the indirect blocks on its path.
 pub(crate) const PATH_BLOCKS_MAX: u64 = 4;
 
-/// Blocks of a file that lie side by side, or a hole.
+/// Contiguous blocks of a file, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Where on the device; `None` for a hole.
+    /// The first block on the device; `None` for a hole.
     pub physical: Option<BlockNo>,
-    /// How many blocks.
+    /// Number of blocks.
     pub length: u32,
 }
 
-/// What a block of a file was mapped to for writing.
+/// The device block to which a file block was mapped for writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapped {
     pub block: BlockNo,
-    /// It was a hole before: what the device holds there is not the file's.
+    /// It was a hole before, so the device's old content does not belong to the file.
     pub fresh: bool,
 }
 
 impl Volume {
-    /// A pointer, checked; `None` for a hole.
+    /// Returns a checked pointer; `None` for a hole.
     fn checked(&self, no: InodeNo, pointer: u32) -> Result<Option<BlockNo>> {
         match BlockNo(pointer) {
             BlockNo(0) => Ok(None),
@@ -57,7 +57,7 @@ impl Volume {
         Ok(PointerPath::to(self.block_size(), block).ok_or(Errno::FBIG)?)
     }
 
-    /// Follows a path to its last pointer, or to the first on it that leads nowhere.
+    /// Follows a path to its last pointer or to the first null pointer.
     fn follow(&self, inode: &Inode, path: &PointerPath) -> Result<Reached> {
         let mut slot = Slot::Inode(path.steps()[0]);
         for (depth, index) in path.steps()[1..].iter().enumerate() {
@@ -69,13 +69,13 @@ impl Volume {
         Ok(Reached { depth: path.levels(), slot })
     }
 
-    /// The block of the device that holds a block of a file; `None` for a hole.
+    /// Returns the device block of a file block; `None` for a hole.
     pub(crate) fn map(&self, inode: &Inode, block: FileBlock) -> Result<Option<BlockNo>> {
         let reached = self.follow(inode, &self.path(block)?)?;
         self.checked(inode.no, self.slot(inode, reached.slot)?)
     }
 
-    /// As [`map`](Self::map), with what follows of the same kind, up to `most` blocks.
+    /// Returns the run of up to `most` blocks that starts at `first`: contiguous blocks or a hole.
     pub(crate) fn map_run(&self, inode: &Inode, first: FileBlock, most: u32) -> Result<Run> {
         let path = self.path(first)?;
         let Reached { depth, slot } = self.follow(inode, &path)?;
@@ -96,7 +96,7 @@ impl Volume {
         }
     }
 
-    /// The run that begins with the first of so many pointers.
+    /// Returns the run that starts with the first of `most` pointers.
     fn run_of(&self, no: InodeNo, pointers: impl Fn(u32) -> u32, most: u32) -> Result<Run> {
         let first = self.checked(no, pointers(0))?;
         let length = run_length(pointers, first, most);
@@ -106,8 +106,8 @@ impl Volume {
         Ok(Run { physical: first, length })
     }
 
-    /// Maps a block of a file for writing and takes a block where there is a hole. All or nothing:
-    /// where there is no room for the block and the indirect blocks on the path, nothing is taken.
+    /// Maps a block of a file for writing, and allocates a block for a hole. If there is no space
+    /// for it and the indirect blocks on its path, nothing is allocated.
     pub(crate) fn map_for_writing(
         &mut self,
         inode: &mut Inode,
@@ -127,8 +127,8 @@ impl Volume {
         Ok(Mapped { block, fresh: true })
     }
 
-    /// Takes the blocks that are missing on a path, first the indirect ones. They are joined to the
-    /// file when all were had.
+    /// Allocates the missing blocks of a path, indirect blocks first. They are attached to the file
+    /// only after all have been allocated.
     fn fill_gap(
         &mut self,
         inode: &mut Inode,
@@ -160,8 +160,8 @@ impl Volume {
         taken.last().copied().ok_or_else(|| Errno::NOSPC.into())
     }
 
-    /// What a policy is told of a block that is to be mapped, when some of what was missing on the
-    /// path has been taken.
+    /// Builds the request for a block to be mapped, after some of the missing blocks of its path
+    /// have been allocated.
     fn block_request(
         &self,
         inode: &Inode,
@@ -199,7 +199,7 @@ impl Volume {
         })
     }
 
-    /// The nearest pointer to the left, in the same row.
+    /// Returns the nearest pointer to the left in the same array.
     fn nearest(&self, inode: &Inode, slot: Slot) -> Result<Option<BlockNo>> {
         let pointers = |get: &dyn Fn(u32) -> u32, index: u32| {
             (0..index).rev().map(get).find(|pointer| *pointer != 0).map(BlockNo)
@@ -212,7 +212,7 @@ impl Volume {
         }
     }
 
-    /// Takes a block that is not of the map, near the inode, and makes it zeros.
+    /// Allocates a block outside the map, near the inode, and fills it with zeros.
     pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
         let home = self.geometry().group_of_inode(no);
         let request = BlockRequest { home, wanted: 1, ..BlockRequest::default() };
@@ -242,9 +242,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Indirect blocks of which only a part will be unmapped must not lose it before the device
-    /// has what they gained. Of a directory, names may lie there that have no other place yet; of a
-    /// file, nothing that was promised.
+    /// Flushes if needed before indirect blocks lose some of their pointers. In a directory, the
+    /// device may need the pointers that such a block gained: names may exist nowhere else yet. For
+    /// a file nothing has been promised.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
             return Ok(());
@@ -271,16 +271,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a range of a file's blocks a hole and frees them, and the indirect blocks that lead
-    /// to nothing else.
+    /// Turns a range of a file's blocks into a hole. Frees them and the indirect blocks that become
+    /// empty.
     pub(crate) fn unmap(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.settle_tables(inode, &range)?;
         let (map, block_size) = (inode.map, self.block_size());
         walk(&map, block_size, range, &mut Unmapping { volume: self, inode })
     }
 
-    /// Every block of a file on the device, indirect ones included, in the order of the map.
-    /// Stops with damage when there are more than the file system has.
+    /// Visits every device block of a file, including indirect blocks, in map order. Fails with
+    /// damage if there are more than the file system has.
     pub(crate) fn walk(
         &self,
         inode: &Inode,
@@ -289,7 +289,8 @@ impl Volume {
         self.walk_to(inode, 0, visit)
     }
 
-    /// As [`walk`](Self::walk), and looks into no indirect block of level `lowest` or below.
+    /// Does the same as [`walk`](Self::walk), but does not read indirect blocks of level `lowest`
+    /// or below.
     pub(crate) fn walk_to(
         &self,
         inode: &Inode,
@@ -309,7 +310,7 @@ impl Volume {
     }
 }
 
-/// Frees the blocks that a walk comes to, and the indirect blocks that lead to nothing any more.
+/// Frees the blocks that a walk visits, and the indirect blocks that become empty.
 struct Unmapping<'a> {
     volume: &'a mut Volume,
     inode: &'a mut Inode,
@@ -346,18 +347,18 @@ impl Unmapping<'_> {
     }
 }
 
-/// How far a path leads.
+/// How far a path could be followed.
 struct Reached {
-    /// Indirect blocks on the path up to there.
+    /// Number of indirect blocks passed.
     depth: usize,
-    /// The last pointer, or the first that leads nowhere.
+    /// The last pointer, or the first null pointer.
     slot: Slot,
 }
 
-/// How many of the first `most` pointers lead to blocks side by side, or are of holes.
+/// Returns how many of the first `most` pointers refer to contiguous blocks, or are all holes.
 fn run_length(pointers: impl Fn(u32) -> u32, first: Option<BlockNo>, most: u32) -> u32 {
     let follows = |distance: u32| {
-        // No block comes behind the last number.
+        // No block follows the highest block number.
         let expected = first.map_or(Some(0), |block| block.0.checked_add(distance));
         Some(pointers(distance)) == expected
     };

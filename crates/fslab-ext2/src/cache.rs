@@ -1,10 +1,10 @@
-//! Blocks of metadata in memory: those that were changed, and some of those that were read.
+//! A cache of metadata blocks: all changed blocks, and some of the blocks that were read.
 //!
-//! A changed block stays until it is written, and is written only when the volume says that its
-//! turn has come ([`Role`]): which blocks reach the device before which is what a file system
-//! without a journal survives by. Then it stays where it is until its place is wanted for another
-//! that is changed. Unchanged blocks are kept as long as there is room. The bytes of files don't
-//! come here.
+//! A changed block stays in memory until it is written, and it is written only in the turn that its
+//! [`Role`] gives it. The order in which blocks reach the device is what keeps a file system
+//! without a journal consistent. A written block stays until its slot is needed for another changed
+//! block. Unchanged blocks are kept as long as there is room. File content does not pass through
+//! this cache.
 
 mod arena;
 mod table;
@@ -27,51 +27,51 @@ use crate::types::{BlockNo, BlockSize};
 /// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;
 
-/// Most bytes that are written to the device in one piece.
+/// Maximum number of bytes written to the device in one piece.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// What a block is for, in the order in which changed blocks are written.
+/// The purpose of a changed block; roles are in the order in which they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Nothing on the device leads here yet, or only pointers that stay right: new blocks of all
-    /// kinds, indirect blocks that lead to more, extended attributes.
+    /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes.
+    /// Nothing on the device refers to them yet, or only pointers that remain right.
     Map,
-    /// Inodes.
+    /// Blocks of inodes.
     Inodes,
-    /// Directory blocks that names are added to.
+    /// Directory blocks that gain names.
     Directory,
-    /// Directory blocks that names are taken from, after they were added elsewhere: to a block of
-    /// the step before, at most.
+    /// Directory blocks that lose names after these were added elsewhere, to a block of the
+    /// previous step at the latest.
     DirectoryLate(Step),
-    /// Indirect blocks that lead to less than on the device: what they led to is needed until what
-    /// replaces it is there.
+    /// Indirect blocks that lose pointers. The device needs the old pointers until their
+    /// replacement is written.
     MapLate,
-    /// Bitmaps, which can be made again from all the others.
+    /// Bitmaps, which can be rebuilt from all other blocks.
     Bitmap,
 }
 
 /// A step among directory blocks that wait for each other, from 1 to [`STEPS_MAX`].
 pub(crate) type Step = u8;
 
-/// Most steps in which directory blocks are written one after the other; each costs a barrier.
+/// Maximum number of steps in which directory blocks are written; each costs a barrier.
 pub(crate) const STEPS_MAX: Step = 6;
 
-/// The cache. Reading shares it, changing has it alone: there is no lock of its own.
+/// The cache. It has no lock of its own: reading takes `&self`, changing takes `&mut self`.
 pub(crate) struct BlockCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
     /// Blocks that were read.
     clean: Cache<BlockNo, Block, UnitWeighter, Hashing>,
     arena: Arena,
-    /// Blocks in the arena: those that were changed, and others that had been.
+    /// Blocks in the arena: changed blocks, and blocks that have been written since.
     held: Table<Held>,
-    /// More are held only if all are changed.
+    /// Soft limit: more blocks are held only if all of them are changed.
     held_max: usize,
-    /// Those of the held ones that are to be written.
+    /// The held blocks that must be written.
     changed: HashSet<BlockNo, Hashing>,
-    /// By place: the block that is or was there.
+    /// For each slot, the block that is or was there.
     holders: Vec<BlockNo>,
-    /// The place from which on the next unchanged block is looked for.
+    /// The slot after which the search for an unchanged block continues.
     hand: usize,
 }
 
@@ -79,33 +79,33 @@ pub(crate) struct BlockCache {
 #[derive(Clone, Copy)]
 struct Held {
     slot: Slot,
-    /// `None` where it is as on the device.
+    /// `None` if it is the same as on the device.
     change: Option<Change>,
 }
 
-/// What a write left of the changes of a block.
+/// The changes of a block that remain after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// The device has the block as it is in memory.
+    /// None: the device has the block as it is in memory.
     Nothing,
-    /// Names that were left out: the block is written again in its turn.
+    /// Some names were left out; the block is written again in its turn.
     Names,
 }
 
-/// Blocks that the device was given, until [`BlockCache::note`] is told of them.
+/// Blocks that were written to the device and not yet passed to [`BlockCache::note`].
 pub(crate) type Written = Vec<(BlockNo, Left)>;
 
-/// What is known of a changed block.
+/// The state of a changed block.
 #[derive(Clone, Copy)]
 struct Change {
     role: Role,
-    /// Nothing on the device leads here.
+    /// Nothing on the device refers to this block.
     fresh: bool,
-    /// To be written even when it is freed before.
+    /// Must be written even if it is freed first.
     pinned: bool,
 }
 
-/// The role of a block that is changed once more.
+/// Returns the role of a block that is changed again.
 fn joined(before: Role, role: Role) -> Role {
     match (before, role) {
         (Role::DirectoryLate(_), Role::Directory) => before,
@@ -114,8 +114,9 @@ fn joined(before: Role, role: Role) -> Role {
 }
 
 impl BlockCache {
-    /// Keeps up to `clean_bytes` of blocks that were read, and up to `held_bytes` of those that
-    /// were changed, written or not; more of these only until they can be written.
+    /// Makes a cache of up to `clean_bytes` of blocks that were read and up to `held_bytes` of
+    /// blocks that were changed, written or not. Changed blocks exceed this limit only until they
+    /// can be written.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -141,17 +142,17 @@ impl BlockCache {
         &*self.device
     }
 
-    /// The device, for whoever uses it without the cache.
+    /// Returns the device, for callers that bypass the cache.
     pub fn shared_device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.device)
     }
 
-    /// Bytes of changed blocks.
+    /// Returns the number of bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
         self.changed.len() * self.block_size.bytes()
     }
 
-    /// Looks at a block without keeping it.
+    /// Passes a block's bytes to `look` without returning a copy.
     pub fn look<R>(&self, block: BlockNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match self.held.get(block) {
             Some(held) => Ok(look(self.arena.get(held.slot))),
@@ -159,7 +160,7 @@ impl BlockCache {
         }
     }
 
-    /// A block as it is now, whatever becomes of it.
+    /// Returns a copy of a block; later changes do not affect it.
     pub fn read(&self, block: BlockNo) -> Result<Block> {
         match self.held.get(block) {
             Some(held) => Ok(Block::from(self.arena.get(held.slot))),
@@ -182,7 +183,7 @@ impl BlockCache {
         Ok(bytes)
     }
 
-    /// A block of zeros, made in place: no vector is copied.
+    /// Returns a block of zeros, allocated without copying a vector.
     fn zeros(&self) -> Block {
         std::iter::repeat_n(0, self.block_size.bytes()).collect()
     }
@@ -191,8 +192,8 @@ impl BlockCache {
         u64::from(block.0) * self.block_size.bytes_u64()
     }
 
-    /// Changes a block. One that is already to be written early stays so, and one of a directory
-    /// that must wait for others goes on waiting.
+    /// Changes a block. A block with an earlier role keeps it, and a directory block that waits for
+    /// others goes on waiting.
     pub fn modify<R>(
         &mut self,
         block: BlockNo,
@@ -214,7 +215,7 @@ impl BlockCache {
         Ok(change(self.arena.get_mut(slot)))
     }
 
-    /// Makes a block that is not held one that is to be written.
+    /// Holds a block that was not held, as a changed one.
     fn fetch(&mut self, block: BlockNo, role: Role) -> Result<Slot> {
         let at = self.offset(block);
         let slot = self.take_slot();
@@ -241,7 +242,7 @@ impl BlockCache {
         self.holders[slot.index()] = block;
     }
 
-    /// A place for a block that is to be changed.
+    /// Returns a slot for a block that will be changed.
     fn take_slot(&mut self) -> Slot {
         if self.held.len() >= self.held_max && self.held.len() > self.changed.len() {
             self.put_one_aside();
@@ -249,9 +250,8 @@ impl BlockCache {
         self.arena.take()
     }
 
-    /// Puts the next unchanged block that is held, which there must be, among those that were
-    /// read. Blocks that are changed again and again are hardly ever unchanged when it is their
-    /// turn.
+    /// Moves the next unchanged held block, of which there must be one, to the clean blocks. Blocks
+    /// that are changed often are rarely unchanged when the hand reaches them.
     fn put_one_aside(&mut self) {
         loop {
             self.hand = (self.hand + 1) % self.holders.len();
@@ -267,7 +267,7 @@ impl BlockCache {
         }
     }
 
-    /// Makes a block zeros, whatever it held. It will be written first of all.
+    /// Replaces a block by zeros, whatever it held. It will be written in the first turn.
     pub fn create(&mut self, block: BlockNo) {
         self.forget(block);
         let slot = self.take_slot();
@@ -275,8 +275,8 @@ impl BlockCache {
         self.keep(block, slot, Change { role: Role::Map, fresh: true, pinned: false });
     }
 
-    /// Lets a block of a directory, which is about to be changed, wait for those of earlier steps.
-    /// A new one is written first all the same.
+    /// Delays a directory block, which is about to be changed, until the blocks of earlier steps
+    /// are written. A new block is written first all the same.
     pub fn delay(&mut self, block: BlockNo, step: Step) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
         if self.role(block).is_some_and(|role| role >= Role::Directory) {
@@ -286,12 +286,12 @@ impl BlockCache {
         Ok(())
     }
 
-    /// When a directory block would be written that is changed now.
+    /// Returns the turn in which a directory block would be written if it were changed now.
     pub fn directory_role(&self, block: BlockNo) -> Role {
         self.role(block).unwrap_or(Role::Directory)
     }
 
-    /// Has a changed block written in its turn even if it is [released](Self::release) before.
+    /// Writes a changed block in its turn even if it is [released](Self::release) first.
     pub fn pin(&mut self, block: BlockNo) {
         if let Some(change) = self.change_mut(block) {
             change.pinned = true;
@@ -306,25 +306,25 @@ impl BlockCache {
         self.held.get_mut(block)?.change.as_mut()
     }
 
-    /// The role a block is to be written in; `None` for one that is unchanged.
+    /// Returns the role in which a block will be written; `None` for an unchanged block.
     pub fn role(&self, block: BlockNo) -> Option<Role> {
         self.change(block).map(|change| change.role)
     }
 
-    /// Whether a changed block must be written before it loses something that the device still
-    /// leads to through it.
+    /// Whether a changed block must be written before it drops a pointer that the device still
+    /// needs.
     pub fn must_settle(&self, block: BlockNo) -> bool {
         self.change(block).is_some_and(|change| change.role == Role::Map && !change.fresh)
     }
 
-    /// Drops a block that a file no longer uses, and that the device still leads to.
+    /// Drops a block that its file no longer uses, although the device still refers to it.
     pub fn release(&mut self, block: BlockNo) {
         if self.change(block).is_none_or(|change| !change.pinned) {
             self.forget(block);
         }
     }
 
-    /// Drops a block that nothing leads to.
+    /// Drops a block that nothing refers to.
     pub fn forget(&mut self, block: BlockNo) {
         if let Some(held) = self.held.remove(block) {
             self.changed.remove(&block);
@@ -333,12 +333,12 @@ impl BlockCache {
         self.clean.remove(&block);
     }
 
-    /// Whether a block of the role was changed.
+    /// Whether any block with this role was changed.
     pub fn has(&self, role: Role) -> bool {
         self.changed.iter().any(|block| self.role(*block) == Some(role))
     }
 
-    /// Writes all changed blocks of a role. What could not be written stays changed.
+    /// Writes all changed blocks of a role. Blocks that could not be written stay changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
         let all = self.changed.iter().copied();
         let blocks = all.filter(|block| self.role(*block) == Some(role)).collect();
@@ -348,8 +348,7 @@ impl BlockCache {
         answer
     }
 
-    /// Writes these changed blocks. Those that are not among the `written` ones afterwards stay
-    /// changed.
+    /// Writes these changed blocks. Blocks missing from `written` afterwards stay changed.
     pub fn put_blocks(&self, mut blocks: Vec<BlockNo>, written: &mut Written) -> Result<()> {
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
@@ -377,7 +376,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Takes note of what was written, before any of these blocks is changed again.
+    /// Records written blocks; must be called before any of them is changed again.
     pub fn note(&mut self, written: &[(BlockNo, Left)]) {
         for (block, left) in written {
             match (left, self.change_mut(*block)) {
@@ -388,7 +387,7 @@ impl BlockCache {
                     }
                 }
                 (Left::Names, Some(change)) => {
-                    // From now on the device leads here.
+                    // From now on the device refers to this block.
                     change.fresh = false;
                     change.role = change.role.max(Role::Directory);
                 }
@@ -397,8 +396,8 @@ impl BlockCache {
         }
     }
 
-    /// Writes a directory block with some of its changes left out. If any were, it stays changed
-    /// and is written again in its turn.
+    /// Writes a directory block, after `leave` has removed some of its changes. If it removed any,
+    /// the block stays changed and is written again in its turn.
     pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();
@@ -407,8 +406,8 @@ impl BlockCache {
         Ok(if *bytes == *whole { Left::Nothing } else { Left::Names })
     }
 
-    /// Writes some ranges of a changed block; the others stay as the device has them. Answers
-    /// whether the device had anything else there.
+    /// Writes some ranges of a changed block; the rest stays as on the device. Returns whether the
+    /// device had different bytes in these ranges.
     pub fn put_ranges(
         &self,
         block: BlockNo,
@@ -433,7 +432,7 @@ impl BlockCache {
         Ok(differs)
     }
 
-    /// Gives a changed block another role; answers nothing for an unchanged one.
+    /// Sets the role of a changed block; does nothing for an unchanged one.
     pub fn set_role(&mut self, block: BlockNo, role: Role) {
         if let Some(change) = self.change_mut(block) {
             change.role = role;

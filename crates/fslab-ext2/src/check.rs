@@ -1,16 +1,16 @@
-//! Checks a file system as `e2fsck -fn` does, and says of each thing that is wrong where it is, in
-//! words.
+//! Checks a file system as `e2fsck -fn` does and reports each problem with its place, in words.
 //!
-//! Five passes, as in e2fsck: inodes and their blocks; directories; whether each directory hangs
-//! where it says; counts of names; bitmaps and counts. Nothing is written. Work is bounded by the
-//! size of the image; memory by a bit for each block, some bytes for each inode, each indirect
-//! block and each name of one directory, and the list of blocks of each directory.
+//! As in e2fsck, there are five passes: inodes and their blocks; directories; the parent of each
+//! directory; link counts; bitmaps and group counts. Nothing is written. The work is bounded by the
+//! size of the image. Memory holds a bit per block and the block list of each directory. It also
+//! holds some bytes for each inode, each indirect block and each name of one directory.
 //!
-//! The verdict is that of e2fsck for the features this crate knows. What e2fsck overlooks is said
-//! too, and marked so: names of one hash in two leaves of an index which the kernel would not find,
-//! and a name that two blocks of a directory have.
+//! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
+//! e2fsck overlooks are reported too, and marked. One is a pair of names with one hash in two
+//! leaves of an index, where the kernel would not find them. The other is a name that occurs in two
+//! blocks of a directory.
 //!
-//! Not looked at: copies of the superblock, contents of files.
+//! Not checked: copies of the superblock, contents of files.
 
 mod counts;
 mod finding;
@@ -37,13 +37,14 @@ use crate::error::{Error, Place, Result};
 /// Checks the file system on a device.
 ///
 /// # Errors
-/// [`Error::NotExt2`] where there is nothing to check, [`Error::UnknownFeatures`] where any feature
-/// is not known, and what the device answers. Damage is in the report.
+/// [`Error::NotExt2`] if there is no file system, [`Error::UnknownFeatures`] if it uses an unknown
+/// feature, and errors of the device. Damage is part of the report.
 pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
     Ok(examine(device, FINDINGS_MAX)?.0)
 }
 
-/// Checks, and answers what was learnt of the image on the way, where it could be read at all.
+/// Checks, and also returns the image with all that was learnt about it, if it could be read at
+/// all.
 fn examine(device: Arc<dyn BlockDevice>, findings_max: usize) -> Result<(Report, Option<Image>)> {
     let mut image = match Image::open(device) {
         Ok(image) => image,

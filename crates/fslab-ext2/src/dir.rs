@@ -1,21 +1,24 @@
-//! Directories: names to inodes, as a plain list of records or indexed by the hash of the names.
+//! Directories: maps from names to inodes, as a plain list of records or indexed by the names'
+//! hashes.
 //!
 //! A directory is a sequence of blocks ([`DirectoryBlocks`]). In the *linear* form they hold
-//! records ([`entry`]) in no order. In the *indexed* form (HTree, Phillips 2001) block 0 is the
-//! root of a tree of at most three levels ([`index`]) whose leaves are linear blocks, each with
-//! the names of one range of hashes.
+//! unordered records ([`entry`]). In the *indexed* form (HTree, Phillips 2001) block 0 is the root
+//! of a tree of at most three levels ([`index`]). Its leaves are linear blocks, each with the names
+//! of one hash range.
 //!
-//! Searching and changing are two steps: [`find()`] answers where a name is or where it would go,
-//! and [`insert()`], [`remove()`] or [`replace`] go on from there, so that a create searches once.
-//! Between the two steps the directory must not change; whoever calls holds its lock. What the
-//! second step finds different from the first is reported as damage, not written over.
+//! Searching and changing are two steps, so that a create searches only once. [`find()`] returns
+//! the place of a name or a place where it could go; [`insert()`], [`remove()`] or [`replace`]
+//! continue from there. The directory must not change between the two steps: the caller holds its
+//! lock. If the second step finds a different state, it reports damage instead of overwriting it.
 //!
-//! Blocks are changed in an order in which each state between two of them still holds every name:
-//! a new leaf before the index that leads to it, the index before the old leaf loses its names.
+//! Blocks are changed in such an order that every name is present after each single change. A new
+//! leaf is written before the index entry that points to it, and the index before the old leaf
+//! drops its names.
 //!
-//! Beyond the kernel: leaves are merged and the directory shrinks where it lies.
+//! Unlike the kernel, this code merges leaves and shrinks directories in place.
 //!
-//! What is not here: inodes, caches, permissions, the meaning of an entry's inode number.
+//! This module knows nothing of inodes, caches, permissions, or the meaning of an entry's inode
+//! number.
 
 pub mod entry;
 mod find;
@@ -46,93 +49,93 @@ use crate::types::{BlockSize, FileBlock, InodeNo};
 use entry::Entries;
 use index::{Table, TableMut};
 
-/// The blocks of one directory, to be read.
+/// Read access to the blocks of one directory.
 ///
 /// # Errors
-/// `read` fails as its store does, and with [`Error::Damaged`] for a hole.
+/// `read` returns errors of its store, and [`Error::Damaged`] for a hole.
 pub trait DirectoryBlocks {
-    /// The directory's inode, for naming damage.
+    /// Returns the directory's inode, for reports of damage.
     fn inode(&self) -> InodeNo;
 
-    /// How the directories of its file system are kept.
+    /// Returns the rules for directories of this file system.
     fn rules(&self) -> Rules;
 
-    /// Bytes a block; every slice this trait hands out has this length.
+    /// Returns the block size in bytes; every slice passed to a closure has this length.
     fn block_size(&self) -> BlockSize;
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     fn count(&self) -> u32;
 
     /// Whether the inode says that block 0 is the root of an index.
     fn is_indexed(&self) -> bool;
 
-    /// Takes note that the index can't be used and is passed over.
+    /// Records that the index is damaged and will be ignored.
     fn distrust_index(&self, _flaw: Flaw) {}
 
-    /// Looks at a block, which must be one of the `count`.
+    /// Passes a block to `look`; its number must be below `count`.
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R>;
 }
 
-/// The blocks of one directory, to be changed.
+/// Write access to the blocks of one directory.
 ///
 /// # Errors
-/// As the store; `ENOSPC` where there is no block to grow by. A failed operation changes nothing.
+/// Errors of the store; `ENOSPC` if no block is left to grow by. A failed operation changes
+/// nothing.
 pub trait DirectoryBlocksMut: DirectoryBlocks {
-    /// Changes a block, which must be one of the `count`.
+    /// Passes a block to `change` for changing; its number must be below `count`.
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
-    /// Names that lie in another block of the directory are about to be put into this one: a store
-    /// that is written in pieces must have them here before they are gone there.
+    /// Announces that names from another block of the directory will be moved into this one. A
+    /// store that is written in pieces must write them here before it removes them there.
     fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
         Ok(())
     }
 
-    /// The names of two blocks are about to come together in one of them; answers in which. The
-    /// names of the other one are gone from it afterwards, as with
-    /// [`expect_names`](Self::expect_names).
+    /// Announces that the names of two blocks will be merged into one, and returns which.
+    /// Afterwards they are removed from the other, as with [`expect_names`](Self::expect_names).
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
         Ok(one.min(other))
     }
 
-    /// Makes a block, whose own names are elsewhere by now, hold what the last one does. That will
-    /// be cut off next.
+    /// Overwrites a block, whose own names have been moved, with a copy of the last block. The last
+    /// block will be cut off next.
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
         let bytes = self.read(last, <[u8]>::to_vec)?;
         self.write(block, |target| target.copy_from_slice(&bytes))
     }
 
-    /// Adds a block of zeros at the end.
+    /// Appends a block of zeros.
     fn grow(&mut self) -> Result<FileBlock>;
 
-    /// Cuts the directory to its first `count` blocks.
+    /// Truncates the directory to its first `count` blocks.
     fn shrink(&mut self, count: u32) -> Result<()>;
 
-    /// Says in the inode whether block 0 is the root of an index.
+    /// Sets in the inode whether block 0 is the root of an index.
     fn set_indexed(&mut self, indexed: bool) -> Result<()>;
 }
 
-/// How the directories of a file system are kept.
+/// The rules for directories of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Hashes names; its function is that of directories yet to be indexed.
+    /// Hashes names, with the function that newly indexed directories use.
     pub hasher: Hasher,
-    /// What becomes of a directory that outgrows its first block. One that is indexed stays so.
+    /// The form of a directory that outgrows its first block. An indexed directory stays indexed.
     pub form: Form,
-    /// Levels of index blocks, the root included, that the file system's features allow.
+    /// Number of index levels, including the root, that the file system's features allow.
     pub levels: u8,
-    /// Whether a directory gives blocks back when names are removed.
+    /// Whether a directory frees blocks when names are removed.
     pub shrink: bool,
-    /// Whether entries tell the kind of their inode (the `filetype` feature).
+    /// Whether entries store the kind of their inode (the `filetype` feature).
     pub kinds: bool,
 }
 
 impl Rules {
-    /// Levels without `large_dir`.
+    /// Maximum number of levels without `large_dir`.
     pub const LEVELS: u8 = 2;
-    /// Levels with `large_dir`.
+    /// Maximum number of levels with `large_dir`.
     pub const LEVELS_LARGE: u8 = 3;
 
-    /// The kind as entries of this file system tell it.
+    /// Returns the kind as entries of this file system store it.
     #[must_use]
     pub fn told(&self, kind: EntryKind) -> EntryKind {
         if self.kinds { kind } else { EntryKind::UNKNOWN }
@@ -144,7 +147,7 @@ impl Rules {
 pub enum Form {
     /// Records in no order.
     Linear,
-    /// A tree by the hash of the names.
+    /// A tree ordered by the names' hashes.
     Indexed,
 }
 
@@ -153,19 +156,19 @@ pub fn create(block: &mut [u8], rules: &Rules, own: InodeNo, parent: InodeNo) {
     entry::put_dots(block, own, parent, rules.told(EntryKind::DIRECTORY));
 }
 
-/// The inode of `..`.
+/// Returns the inode of `..`.
 ///
 /// # Errors
-/// Where block 0 doesn't start as a directory does.
+/// Damage if block 0 does not begin with `.` and `..`.
 pub fn parent<B: DirectoryBlocks>(blocks: &B) -> Result<InodeNo> {
     let dots = blocks.read(FileBlock(0), dots)?;
     placed(blocks, FileBlock(0), dots).map(|[_, parent]| parent)
 }
 
-/// Makes `..` another inode.
+/// Sets the inode of `..`.
 ///
 /// # Errors
-/// Where block 0 doesn't start as a directory does.
+/// Damage if block 0 does not begin with `.` and `..`.
 pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Result<()> {
     let kind = blocks.rules().told(EntryKind::DIRECTORY);
     let answer = blocks.write(FileBlock(0), |block| {
@@ -176,10 +179,10 @@ pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Res
     placed(blocks, FileBlock(0), answer)
 }
 
-/// Gives a name another inode.
+/// Points a name to another inode.
 ///
 /// # Errors
-/// Where the name is no longer at the place that was found.
+/// Damage if the name is no longer at the place where it was found.
 pub fn replace<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,
@@ -198,12 +201,12 @@ pub fn replace<B: DirectoryBlocksMut>(
     placed(blocks, found.block, answer)
 }
 
-/// Whether there is nothing but `.` and `..`.
+/// Whether the directory has no names besides `.` and `..`.
 ///
 /// # Errors
-/// Where a record is damaged before another name is found.
+/// Damage if a record is damaged before another name is found.
 pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
-    // An index is free space to whoever reads linearly.
+    // A linear reader sees index blocks as free space.
     for block in (0..blocks.count()).map(FileBlock) {
         let empty = blocks.read(block, |bytes| {
             let mut names = names(block, bytes);
@@ -216,9 +219,9 @@ pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a directory is searched and listed by its index. Where the root of the index is damaged
-/// it is not: it is read as a linear one then, as by the kernel. Names of a whole directory are
-/// found so, because index blocks are free space to whoever reads linearly.
+/// Whether a directory is searched and listed by its index. If the root of the index is damaged,
+/// the directory is read linearly, as the kernel does. A linear reader still finds every name of an
+/// intact directory, because it sees index blocks as free space.
 pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     if !blocks.is_indexed() {
         return Ok(false);
@@ -234,8 +237,8 @@ pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     Ok(flaw.is_none())
 }
 
-/// Before names of a directory change that were found without its index: makes it a linear one.
-/// Names may come to lie where its index is.
+/// Turns a directory whose index was not used into a linear one. Call it before changing names,
+/// which may then overwrite the index.
 pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
     blocks: &mut B,
     was_used: bool,
@@ -243,7 +246,7 @@ pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
     if was_used || !blocks.is_indexed() { Ok(()) } else { blocks.set_indexed(false) }
 }
 
-/// The records of a block that name files, without `.` and `..`.
+/// Returns the records of a block that name files, except `.` and `..`.
 pub(crate) fn names(block: FileBlock, bytes: &[u8]) -> impl Iterator<Item = Checked<Entry<'_>>> {
     let dots_end = if block.0 == 0 { entry::RECORD_MIN + 1 } else { 0 };
     Entries::of(bytes).filter(move |entry| match entry {
@@ -252,7 +255,7 @@ pub(crate) fn names(block: FileBlock, bytes: &[u8]) -> impl Iterator<Item = Chec
     })
 }
 
-/// The inodes of `.` and `..`, which every directory starts with.
+/// Returns the inodes of `.` and `..`, with which every directory starts.
 pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
     let own = entry::entry_at(block, 0)?;
     let parent = entry::entry_at(block, entry::RECORD_MIN)?;
@@ -266,7 +269,7 @@ pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
     }
 }
 
-/// Names the place of a flaw.
+/// Adds the place of a flaw to an error.
 pub(crate) fn placed<T, B: DirectoryBlocks>(
     blocks: &B,
     block: FileBlock,
@@ -279,7 +282,7 @@ pub(crate) fn damaged<B: DirectoryBlocks>(blocks: &B, block: FileBlock, what: Fl
     Error::damaged(Place::Directory(blocks.inode(), block), what)
 }
 
-/// Reads a block of the directory that an index leads to.
+/// Reads a directory block that an index refers to.
 pub(crate) fn read_checked<B: DirectoryBlocks, R>(
     blocks: &B,
     block: FileBlock,
@@ -292,7 +295,7 @@ pub(crate) fn read_checked<B: DirectoryBlocks, R>(
     placed(blocks, block, answer)
 }
 
-/// Changes a block of the directory that an index leads to.
+/// Changes a directory block that an index refers to.
 pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     blocks: &mut B,
     block: FileBlock,
@@ -305,7 +308,7 @@ pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     placed(blocks, block, answer)
 }
 
-/// Changes the table of the root of an index (level 0) or of a node.
+/// Changes the table of an index root (level 0) or of a node.
 pub(crate) fn change_table<B: DirectoryBlocksMut, R>(
     blocks: &mut B,
     block: FileBlock,

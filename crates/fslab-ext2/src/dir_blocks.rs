@@ -1,4 +1,5 @@
-//! Directories of a volume as [`crate::dir`] wants them: their blocks, through map and cache.
+//! Implements the interface of [`crate::dir`] for directories of a volume, using its block map and
+//! cache.
 
 use std::ops::Deref;
 
@@ -13,30 +14,30 @@ use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A directory, to be read at least.
+/// A directory of a volume, for reading or changing.
 pub(crate) struct Directory<V> {
     volume: V,
     pub inode: Inode,
 }
 
-/// A directory to be read.
+/// A directory for reading.
 pub(crate) type DirectoryView<'a> = Directory<&'a Volume>;
 
-/// A directory to be changed. Changes of the inode are stored at once.
+/// A directory for changing. Changes of the inode are stored at once.
 pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 
 impl Volume {
-    /// A directory to be read.
+    /// Returns a directory for reading.
     pub(crate) fn directory(&self, no: InodeNo) -> Result<DirectoryView<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// A directory to be changed.
+    /// Returns a directory for changing.
     pub(crate) fn directory_mut(&mut self, no: InodeNo) -> Result<DirectoryEdit<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// The inode of what is a directory and can be one.
+    /// Returns the inode of a directory; `ENOTDIR` for other kinds, damage for an impossible size.
     fn directory_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode(no)?;
         if inode.kind != FileKind::Directory {
@@ -59,7 +60,7 @@ impl DirectoryEdit<'_> {
 }
 
 impl<V: Deref<Target = Volume>> Directory<V> {
-    /// Where a block of the directory is on the device.
+    /// Returns the device block of a directory block.
     pub fn physical(&self, block: FileBlock) -> Result<BlockNo> {
         let hole = || Error::damaged(Place::Directory(self.inode.no, block), Flaw::DirectoryHole);
         self.volume.map(&self.inode, block)?.ok_or_else(hole)
@@ -89,7 +90,7 @@ impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
 
     fn distrust_index(&self, flaw: Flaw) {
         let trouble = &self.volume.trouble;
-        // Once: each search finds it again.
+        // Logged only once: each search finds the damage again.
         if !trouble.is_noted() {
             let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);
@@ -113,7 +114,7 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
-        // Of two that are alike, the one that is farther from the end, where gaps are filled from.
+        // Between equals, keep the block farther from the end: gaps are filled from the end.
         let (near, far) = (one.min(other), one.max(other));
         let blocks = (self.physical(near)?, self.physical(far)?);
         if self.volume.keeps_names(blocks.0, blocks.1) {

@@ -1,4 +1,4 @@
-//! What can go wrong in an ext2 file system, and what the caller of an operation sees of it.
+//! The errors of an ext2 file system, and the errno that the caller of an operation gets.
 
 use std::fmt;
 
@@ -8,36 +8,36 @@ use crate::flaw::Flaw;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
-/// The result of whatever touches an image.
+/// The result of an operation on an image.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something could not be done with an image.
+/// The reason why an operation on an image failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The answer POSIX names for this case, or an error of the device.
+    /// The errno that POSIX names for this case, or an error of the device.
     #[error(transparent)]
     Vfs(#[from] fslab_vfs::Error),
     /// The image contradicts itself or its format.
     #[error("{0}")]
     Damaged(#[from] Damage),
-    /// The device holds something else.
+    /// The device does not hold an ext2 file system.
     #[error("not an ext2 file system: {0}")]
     NotExt2(&'static str),
-    /// The file system has features that this crate does not know and that forbid what was asked.
+    /// The file system uses features that this crate does not know and that forbid the operation.
     #[error("{0}")]
     UnknownFeatures(ForeignFeatures),
-    /// A file system of these parameters can't exist.
+    /// A file system with these parameters can't exist.
     #[error("no such file system can be made: {0}")]
     BadParameters(&'static str),
 }
 
-/// One contradiction found in an image: where, and what is wrong.
+/// One flaw found in an image, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Damage {
-    /// Where it was found.
+    /// The place.
     pub place: Place,
-    /// What is wrong.
+    /// The flaw.
     pub what: Flaw,
 }
 
@@ -52,7 +52,7 @@ pub enum Place {
     Inode(InodeNo),
     /// A block that holds metadata of an inode: an indirect block, a directory, attributes.
     Block(InodeNo, BlockNo),
-    /// A block of a directory, counted within it.
+    /// A block of a directory, by its index in the directory.
     Directory(InodeNo, FileBlock),
 }
 
@@ -71,13 +71,13 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// Damage at a place.
+    /// Makes an error of a flaw at a place.
     #[must_use]
     pub fn damaged(place: Place, what: Flaw) -> Self {
         Self::Damaged(Damage { place, what })
     }
 
-    /// Whether the caller of an operation would see this errno, and no damage is behind it.
+    /// Whether the caller would see this errno, and the cause is not damage.
     #[must_use]
     pub fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Vfs(error) if error.errno() == errno)
@@ -90,8 +90,8 @@ impl From<Errno> for Error {
     }
 }
 
-/// What the caller of a file-system operation sees. Damage is logged here, once, where it leaves
-/// the crate: an errno alone would not say where to look.
+/// Converts to the error that the caller of an operation gets. Damage is logged here, once, where
+/// it leaves the crate: an errno alone would not tell where to look.
 impl From<Error> for fslab_vfs::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -1,9 +1,9 @@
-//! The bytes of files: reading, writing, cutting, punching, reserving, seeking.
+//! File content: reading, writing, truncating, punching holes, preallocating, seeking.
 //!
-//! Bytes go straight to the device; only the way to them is cached. A block that was a hole is
-//! written whole, so that nothing an earlier file left there is ever read: not after a power cut
-//! either, when a pointer may be on the device that the size doesn't know of yet. Bytes behind the
-//! end of a file are made zeros when they come to lie within it.
+//! Content is written directly to the device; only its block map is cached. A block that was a hole
+//! is written whole, so that no old content of another file is ever read. This holds after a power
+//! cut too, when a pointer may be on the device before the new size. Bytes past the end of a file
+//! are zeroed when the file grows over them.
 
 use std::ops::Range;
 
@@ -17,15 +17,15 @@ use crate::inode::Inode;
 use crate::types::FileBlock;
 use crate::volume::Volume;
 
-/// The part of a range that lies in one block of a file.
+/// The part of a range within one block of a file.
 struct Piece {
     block: FileBlock,
-    /// Within the block.
+    /// Offset within the block.
     start: usize,
     length: usize,
 }
 
-/// Cuts a range at the borders of blocks. It ends where a file can.
+/// Splits a range at block boundaries. The range must end where a file can.
 fn pieces(block_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Piece> {
     let mut next = range.start;
     std::iter::from_fn(move || {
@@ -42,7 +42,7 @@ impl Volume {
         self.block_size().bytes_u64()
     }
 
-    /// Reads what lies between `offset` and the end; answers how much that was.
+    /// Reads file content from `offset` on; returns the number of bytes, 0 at the end of the file.
     pub(crate) fn read_data(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
@@ -70,13 +70,13 @@ impl Volume {
         Ok(length)
     }
 
-    /// The block of a file that holds a byte; `None` where no pointer reaches.
+    /// Returns the file block that contains a byte; `None` if no pointer reaches it.
     fn block_at(&self, offset: u64) -> Option<FileBlock> {
         let reach = self.geometry().size_max();
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as much as there is room for, at least one byte. The inode is changed, not stored.
+    /// Writes as much as fits, at least one byte. The inode is changed but not stored.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,
@@ -102,21 +102,22 @@ impl Volume {
                 Ok(length)
             }
             Err(error) => {
-                // What was taken holds what somebody else left there.
+                // The newly mapped blocks hold old content of other files.
                 self.unmap_each(inode, batch.taken)?;
                 Err(error)
             }
         }
     }
 
-    /// Maps the blocks for a write; answers for how many bytes there is room.
+    /// Maps the blocks for a write; returns the number of bytes that they hold.
     fn map_all(&mut self, inode: &mut Inode, offset: u64, batch: &mut Batch<'_>) -> Result<usize> {
         let clusters = self.options.clustering == Clustering::Smart;
         let block_bytes = self.block_size().bytes();
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + batch.data.len() as u64) {
-            // Where only blocks are left that wait to be usable, mapping the next one flushes.
-            // Pointers to those mapped before are on the device then, and so must be their bytes.
+            // If all remaining free blocks wait to become usable, mapping the next block flushes.
+            // The flush writes pointers to the blocks mapped before, so their bytes must be on the
+            // device.
             if !self.space.has_blocks_now(PATH_BLOCKS_MAX) {
                 self.write_batch(batch)?;
             }
@@ -148,7 +149,7 @@ impl Volume {
         parts.try_for_each(|(at, range)| self.write_bytes(at, &batch.data[range]))
     }
 
-    /// Gives the device bytes of a file.
+    /// Writes bytes of a file to the device.
     pub(crate) fn write_bytes(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.data_written = true;
         Ok(self.cache.device().write_data_at(at, bytes)?)
@@ -162,10 +163,10 @@ impl Volume {
         blocks.into_iter().try_for_each(|block| self.unmap(inode, block..block + 1))
     }
 
-    /// Makes a range zeros where the file has blocks; holes stay. The range is taken as bytes of
-    /// the map, whatever the size.
+    /// Zeroes a range where the file has blocks; holes stay. The range may extend past the file's
+    /// size.
     fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
-        // Only the block that the old end lies in can hold something: all behind it are holes.
+        // Only the block with the old end can hold data; everything after it is a hole.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
         self.zero_range_mapped(inode, range)
@@ -181,7 +182,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the size; what lies behind it is freed. The inode is changed, not stored.
+    /// Sets the size and frees the blocks after it. The inode is changed but not stored.
     pub(crate) fn truncate(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
         if size > self.geometry().size_max() {
             return Err(Errno::FBIG.into());
@@ -196,7 +197,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes the range a hole as far as whole blocks go, and zeros elsewhere.
+    /// Unmaps the whole blocks of a range and zeroes the rest.
     pub(crate) fn punch(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         let end = range.end.min(inode.size.next_multiple_of(bytes));
@@ -210,7 +211,7 @@ impl Volume {
         self.zero_range_mapped(inode, last * bytes..end)
     }
 
-    /// Fills the holes of a range with blocks of zeros, all or none.
+    /// Fills the holes of a range with blocks of zeros: all of them or none.
     pub(crate) fn fill_holes(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         if range.is_empty() {
@@ -251,19 +252,19 @@ impl Volume {
         Ok(holes)
     }
 
-    /// Makes the range zeros, without holes within the file.
+    /// Zeroes a range and fills its holes within the file.
     pub(crate) fn zero(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.fill_holes(inode, range.clone())?;
         self.zero_range_mapped(inode, range)
     }
 
-    /// The next data or hole at or after `offset`.
+    /// Returns the next data or hole at or after `offset`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= inode.size {
             return Err(Errno::NXIO.into());
         }
         let mut at = offset;
-        // Every block of data counts once: more than there are is a circle.
+        // Each data block is counted once: more than the file system has means a cycle.
         let mut budget = u64::from(self.geometry().blocks);
         while at < inode.size {
             let Some(first) = self.block_at(at) else { break };
@@ -284,12 +285,12 @@ impl Volume {
     }
 }
 
-/// What a write has given the device no bytes of yet.
+/// The part of a write that has not been written to the device yet.
 struct Batch<'a> {
     data: &'a [u8],
-    /// Places, and ranges of the data; those that continue each other as one.
+    /// Device offsets and ranges of the data; adjacent parts are merged.
     parts: Vec<(u64, Range<usize>)>,
-    /// Blocks of the file that were holes.
+    /// The file blocks that were holes.
     taken: Vec<u64>,
 }
 

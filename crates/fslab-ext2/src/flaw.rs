@@ -1,13 +1,13 @@
-//! What can be wrong with an image, by name.
+//! The flaws that an image can have, by name.
 
 use std::fmt;
 
-/// What was read, if it is not damaged. The reader knows the place.
+/// A parsed value, or the flaw that was found. The caller knows the place.
 pub type Checked<T> = std::result::Result<T, Flaw>;
 
 macro_rules! flaws {
     ($($name:ident: $message:literal,)*) => {
-        /// A kind of damage. Its name stays, its message may change.
+        /// A kind of damage. Its name is stable; its message may change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Flaw {
             $(#[doc = $message] $name,)*
@@ -17,7 +17,7 @@ macro_rules! flaws {
             /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// What is wrong, in words.
+            /// Returns a description of the flaw.
             #[must_use]
             pub fn message(self) -> &'static str {
                 match self {
@@ -91,7 +91,7 @@ flaws! {
     NotData: "points to what is no data block",
     BelongsTwice: "belongs to two files, or to one twice",
     TooManyBlocks: "has more blocks than the file system",
-    // Attributes.
+    // Extended attributes.
     BadAcl: "has an access control list that is none",
     XattrOutside: "can't hold attributes",
     XattrOverlap: "attributes lie over each other",
@@ -103,7 +103,7 @@ flaws! {
     XattrValueBeyondRegion: "an attribute's value goes beyond its region",
     XattrBlocks: "attributes in more than one block",
     XattrMagic: "attribute block without its magic",
-    // Entries of directories.
+    // Directory entries.
     NoDots: "doesn't start with '.' and '..'",
     WrongDot: "is its '.'",
     DotNotEnded: "is its '.' or '..', and does not end with a zero byte",
@@ -116,7 +116,7 @@ flaws! {
     NamesUnused: "is not in use",
     NamesRoot: "is the root directory",
     DirectoryTwice: "is a directory with another name",
-    // Blocks of directories.
+    // Directory blocks.
     NoDirectoryBlocks: "a directory has no blocks",
     RecordBeyondBlock: "a directory record goes beyond its block",
     RecordLength: "a directory record has an impossible length",
@@ -124,7 +124,7 @@ flaws! {
     RecordChanged: "a directory record is not as it was",
     LeafChanged: "a directory leaf has less room than was counted",
     LeafOfOneName: "a directory leaf is full of one name",
-    // Indexes of directories.
+    // Directory indexes.
     IndexTooDeep: "an index has more levels than it may",
     IndexNodeStart: "an index node doesn't start with a free record of its size",
     IndexTableSize: "an index table doesn't fill its block",
@@ -146,7 +146,7 @@ flaws! {
 }
 
 impl Flaw {
-    /// Its name in kebab-case: `bad-mode`.
+    /// Returns its name in kebab-case: `bad-mode`.
     #[must_use]
     pub fn code(self) -> String {
         kebab(&format!("{self:?}"))
@@ -159,7 +159,7 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// The name of a variant in kebab-case.
+/// Converts the name of a variant to kebab-case.
 pub(crate) fn kebab(name: &str) -> String {
     let mut code = String::with_capacity(name.len() + 4);
     for character in name.chars() {

@@ -1,8 +1,8 @@
 //! Free blocks and inodes: counts in memory, bits in the cache.
 //!
-//! What is freed may not be used again before the device knows that it is free, or a power cut
-//! could leave two files with one block. Until then it waits in [`Freed`]: its bits stay set, and
-//! [`Space::settle`] clears them once everything that led to it is overwritten.
+//! A freed block or inode must not be reused before the device records it as free; otherwise a
+//! power cut could leave two files sharing a block. Until then it waits in [`Freed`] with its bit
+//! set. [`Space::settle`] clears the bits once every reference to it is overwritten.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,14 +25,14 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 /// When freed blocks and inodes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reuse {
-    /// When the device knows that they are free. Safe against power cuts.
+    /// After the device has recorded them as free. Safe against power cuts.
     #[default]
     AfterFlush,
-    /// At once, as in the kernel's ext2. For simulation of its layout.
+    /// At once, as in the kernel's ext2. For simulating its layout.
     AtOnce,
 }
 
-/// Free space of a volume.
+/// The free space of a volume.
 pub(crate) struct Space {
     geometry: Geometry,
     groups: Vec<Group>,
@@ -44,13 +44,13 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Whoever has the space alone needs no lock.
+    /// An exclusive borrow of the space needs no locking.
     placement: Mutex<Placement>,
-    /// Whether descriptors differ from those on the device.
+    /// Whether group descriptors differ from those on the device.
     pub changed: bool,
 }
 
-/// What was freed in a group and waits to be usable.
+/// Freed blocks and inodes of a group that are not yet usable.
 struct Freed {
     blocks: FreedBits,
     inodes: FreedBits,
@@ -66,7 +66,7 @@ impl FreedBits {
         Self { bits: vec![0; length.div_ceil(8) as usize].into_boxed_slice(), count: 0 }
     }
 
-    /// Adds a bit; `false` for one that is there already.
+    /// Adds a bit; returns `false` if it is already set.
     fn add(&mut self, index: u32) -> bool {
         let is_new = !bits::is_set(&self.bits, index);
         bits::set(&mut self.bits, index);
@@ -76,12 +76,12 @@ impl FreedBits {
 }
 
 impl Freed {
-    /// Makes the bits of what was freed 0, all or none.
+    /// Clears the bits of all freed blocks and inodes, or none if a bitmap cannot be read.
     fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
         let parts = [(group.block_bitmap, &self.blocks), (group.inode_bitmap, &self.inodes)];
         let parts = parts.into_iter().filter(|(_, freed)| freed.count > 0);
-        // What can fail comes before the first change: a bitmap that was not looked at for long
-        // is read again.
+        // Steps that can fail come before the first change: a bitmap that was not used for long is
+        // read again.
         for (bitmap, _) in parts.clone() {
             cache.modify(bitmap, Role::Bitmap, |_| {})?;
         }
@@ -139,12 +139,12 @@ impl Space {
         &self.groups
     }
 
-    /// Whether something waits to be usable.
+    /// Whether any freed block or inode is not yet usable.
     pub fn is_waiting(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// What is free or will be.
+    /// Returns the totals of free blocks and inodes, including those not yet usable.
     pub fn totals(&self) -> Totals {
         Totals {
             free_blocks: self.free_blocks + self.waiting_blocks,
@@ -153,18 +153,18 @@ impl Space {
         }
     }
 
-    /// Whether a caller may take so many blocks, now or after [`settle`](Self::settle).
+    /// Whether a caller may allocate `count` blocks, now or after [`settle`](Self::settle).
     pub fn has_blocks(&self, count: u64, privileged: bool) -> bool {
         let kept = if privileged { 0 } else { self.reserved_blocks };
         self.free_blocks + self.waiting_blocks >= count + kept
     }
 
-    /// Whether so many blocks can be had without [`settle`](Self::settle).
+    /// Whether `count` blocks are available without [`settle`](Self::settle).
     pub fn has_blocks_now(&self, count: u64) -> bool {
         self.free_blocks >= count
     }
 
-    /// Whether an inode can be had only after [`settle`](Self::settle).
+    /// Whether an inode is available only after [`settle`](Self::settle).
     pub fn must_settle_for_inode(&self) -> bool {
         self.free_inodes == 0 && self.waiting_inodes > 0
     }
@@ -176,7 +176,7 @@ impl Space {
         index >= self.geometry.head_blocks(no) && !group.keeps(&self.geometry, block)
     }
 
-    /// Takes free blocks for a file where the policy wants them: at least one.
+    /// Allocates free blocks for a file where the policy chooses: at least one.
     pub fn take_blocks(
         &mut self,
         cache: &mut BlockCache,
@@ -187,7 +187,7 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // Only files are written through handles, whose end says when to forget.
+            // Only regular files are written through handles, whose release discards the state.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
@@ -195,8 +195,8 @@ impl Space {
         Ok(run)
     }
 
-    /// Takes free blocks, side by side, that blocks of a file are to be moved to; `None` where
-    /// these have to stay. `old` are the first and the last of them.
+    /// Allocates a contiguous run as the new place of a file's cluster; `None` if the cluster has
+    /// to stay. `old` holds its first and last block.
     pub fn take_cluster(
         &mut self,
         cache: &mut BlockCache,
@@ -209,12 +209,12 @@ impl Space {
         run.map(|run| self.mark_blocks(cache, run).map(|()| run)).transpose()
     }
 
-    /// The cluster that a file is being written in.
+    /// Returns the cluster that is being written in a file.
     pub fn cluster_mut(&mut self, no: InodeNo) -> &mut Cluster {
         &mut self.placement.get_mut().files.entry(no).or_default().cluster
     }
 
-    /// The policy, what it may see, and what it remembers of files.
+    /// Returns the policy, its view of the free space, and its state of each file.
     fn policy<'a>(
         &'a mut self,
         cache: &'a BlockCache,
@@ -250,7 +250,7 @@ impl Space {
         Ok(())
     }
 
-    /// Gives back blocks that were taken and that nothing leads to.
+    /// Returns a block that was allocated but not yet referenced.
     pub fn untake_block(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<()> {
         let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
         let group = &mut self.groups[no.0 as usize];
@@ -262,7 +262,7 @@ impl Space {
         Ok(())
     }
 
-    /// The policy may forget what it knows of a file.
+    /// Discards the policy's state of a file.
     pub fn closed(&self, no: InodeNo) {
         let mut placement = self.placement.lock();
         if let Some(mut state) = placement.files.remove(&no) {
@@ -270,13 +270,13 @@ impl Space {
         }
     }
 
-    /// How many files the policy remembers something of.
+    /// Returns the number of files that the policy has state for.
     #[cfg(test)]
     pub fn files_known(&self) -> usize {
         self.placement.lock().files.len()
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub fn free_block(
         &mut self,
         cache: &mut BlockCache,
@@ -316,7 +316,7 @@ impl Space {
         })
     }
 
-    /// Takes a free inode where the policy wants it.
+    /// Allocates a free inode where the policy chooses.
     pub fn take_inode(
         &mut self,
         cache: &mut BlockCache,
@@ -344,7 +344,7 @@ impl Space {
         Ok(inode)
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     pub fn free_inode(
         &mut self,
         cache: &mut BlockCache,
@@ -369,8 +369,8 @@ impl Space {
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
-    /// Makes what was freed usable: nothing on the device leads to it any more. A group whose
-    /// bitmaps can't be read goes on waiting.
+    /// Makes freed blocks and inodes usable; nothing on the device refers to them any more. A group
+    /// whose bitmaps cannot be read keeps waiting.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
             if let Err(error) = freed.clear_bits(cache, &self.groups[no.0 as usize]) {

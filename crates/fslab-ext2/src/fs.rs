@@ -1,7 +1,8 @@
-//! [`Ext2`]: a volume as a file system of the house.
+//! [`Ext2`]: a volume behind the `FileSystem` trait.
 //!
-//! One lock lies over the volume: reading operations share it, changing ones have it alone. Inode
-//! numbers are those of the image, but for the root, which the house calls 1 and ext2 2.
+//! One lock protects the volume: reading operations share it, changing operations hold it
+//! exclusively. Inode numbers are those of the image, except for the root: the trait calls it 1,
+//! ext2 calls it 2.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -36,13 +37,13 @@ use handles::{Handles, Open};
 
 type VfsResult<T> = fslab_vfs::Result<T>;
 
-/// A volume that others may read and nobody else may change.
+/// A volume that other threads may read but not change.
 type Shared<'a> = RwLockUpgradableReadGuard<'a, Volume>;
 
-/// Blocks or inodes that an fsync marks under one hold of the lock that keeps readers out.
+/// Number of blocks or inodes that an fsync marks while it holds the lock exclusively.
 const MARKS_PER_HOLD: usize = 64;
 
-/// Changes a volume while nobody else reads it, and lets them read again.
+/// Changes a volume exclusively, then lets other threads read it again.
 fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Shared<'a> {
     #[cfg(test)]
     let change = tests::counted(change);
@@ -51,7 +52,7 @@ fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Sha
     RwLockWriteGuard::downgrade_to_upgradable(volume)
 }
 
-/// Marks items of any number, of which readers wait for no more than [`MARKS_PER_HOLD`].
+/// Marks any number of items; readers wait for at most [`MARKS_PER_HOLD`] marks at a time.
 fn mark_in_pieces<'a, T>(
     mut volume: Shared<'a>,
     items: &[T],
@@ -63,8 +64,8 @@ fn mark_in_pieces<'a, T>(
     volume
 }
 
-/// Makes durable what the device of a volume was given, if it was given something. Meanwhile others
-/// may read the volume, and nobody else may change it.
+/// Flushes the device of a volume if it was written since the last flush. Meanwhile other threads
+/// may read the volume but not change it.
 fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard<'_, Volume>> {
     let Some(device) = volume.device_to_flush() else { return Ok(volume) };
     let shared = RwLockWriteGuard::downgrade_to_upgradable(volume);
@@ -76,27 +77,26 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 
 /// An ext2 file system on a device.
 ///
-/// Writing reaches the device at once for bytes of files, and for everything else at
-/// [`sync`](Self::sync), `fsync`, `syncfs`, `shutdown` and when much has gathered, and when a file
-/// that was written is closed, if the options say so; whoever wants it sooner calls `sync` from
-/// time to time. Between two of these the image on the device is
-/// consistent.
+/// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
+/// `fsync`, `syncfs` and `shutdown`, and when much of it has gathered. If the options say so,
+/// closing a written file writes it too. For earlier writing, call `sync` at intervals. Between
+/// these writes the image on the device is consistent.
 ///
-/// Reserving space behind the end of a file without extending it is refused (`EOPNOTSUPP`): the
-/// format can't tell such space from damage.
+/// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: the
+/// format cannot tell such space from damage.
 pub struct Ext2 {
     volume: RwLock<Volume>,
     handles: RwLock<Handles>,
     sync_on_close: bool,
-    /// The volume's: whoever reads may find damage, too.
+    /// The volume's error state, because readers may find damage too.
     trouble: ErrorState,
 }
 
 impl Ext2 {
-    /// Opens the file system of a device.
+    /// Opens the file system on a device.
     ///
     /// # Errors
-    /// Where there is none, or none that can be used as the options say.
+    /// Fails if the device has no file system, or none that can be used with these options.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
         let sync_on_close = options.sync_on_close;
         let volume = Volume::open(device, options)?;
@@ -105,27 +105,27 @@ impl Ext2 {
         Ok(Self { volume, handles: RwLock::default(), sync_on_close, trouble })
     }
 
-    /// The volume, for reading.
+    /// Locks the volume for reading.
     pub(crate) fn volume(&self) -> parking_lot::RwLockReadGuard<'_, Volume> {
         self.volume.read()
     }
 
-    /// Makes durable everything that was acknowledged before the call. The image is clean
-    /// afterwards, unless removed files are open.
+    /// Makes everything durable that was acknowledged before the call. Afterwards the image is
+    /// marked clean, unless removed files are still open.
     ///
     /// # Errors
-    /// Those of the device; what could not be written is tried again next time.
+    /// Errors of the device. Blocks that could not be written are tried again by the next call.
     pub fn sync(&self) -> Result<()> {
         self.see(self.flush_beside_readers(self.volume.write()))
     }
 
-    /// Makes a file or directory durable, under its name.
+    /// Makes a file or directory durable, together with its name.
     fn sync_file(&self, no: InodeNo) -> Result<()> {
         self.see(self.write_closure_beside_readers(no))
     }
 
     fn write_closure_beside_readers(&self, no: InodeNo) -> Result<()> {
-        // Readers wait only while what was written is marked.
+        // Readers wait only while the written blocks are marked.
         let mut volume = self.volume.upgradable_read();
         if volume.options.read_only {
             return Ok(());
@@ -153,7 +153,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// As [`Volume::flush`]; readers do not wait for the device.
+    /// Does the same as [`Volume::flush`], but readers do not wait for the device.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
         for step in volume.flush_steps() {
             volume.flush_step(step)?;
@@ -161,29 +161,29 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // That a check is due must not be forgotten.
+        // The mark that a check is due must become durable.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
-    /// The superblock as it was when the file system was opened, with its later counts.
+    /// Returns the superblock as it was read at opening, with the counts of later changes.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
         self.volume.read().superblock.clone()
     }
 
-    /// The groups as they are now.
+    /// Returns the current group descriptors.
     #[must_use]
     pub fn groups(&self) -> Vec<crate::group::Group> {
         self.volume.read().space.groups().to_vec()
     }
 
-    /// How many inodes somebody remembers or has open, and how many handles are open.
+    /// Returns the number of inodes that are referenced or open, and the number of open handles.
     #[must_use]
     pub fn uses(&self) -> (usize, usize) {
         (self.volume.read().known.lock().len(), self.handles.read().len())
     }
 
-    /// Passes an answer on; after damage the image is not called clean any more.
+    /// Passes a result on. If it reports damage, the image is no longer marked clean.
     fn see<T>(&self, answer: Result<T>) -> Result<T> {
         self.trouble.see(answer)
     }
@@ -192,7 +192,7 @@ impl Ext2 {
         Ok(self.see(volume.inode(to_no(ino)?))?)
     }
 
-    /// Makes an entry of an inode and counts a lookup.
+    /// Builds the entry of an inode and counts a lookup.
     fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
         let inode = self.see(volume.inode(no))?;
         volume.known.lock().remember(no);
@@ -200,8 +200,8 @@ impl Ext2 {
         Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation })
     }
 
-    /// Makes an entry of an inode that no name has led to here, and counts a lookup. A free one is
-    /// no damage.
+    /// Builds the entry of an inode that was reached by its number instead of a name, and counts a
+    /// lookup. A free inode is not damage here: the number may be stale.
     fn enter_found(&self, no: InodeNo) -> VfsResult<Entry> {
         let volume = self.volume.read();
         let is_file = volume.geometry().is_usable(no)
@@ -211,7 +211,7 @@ impl Ext2 {
             return Err(Errno::STALE.into());
         }
         let entry = self.enter(&volume, no)?;
-        // The kernel wants no generation of the root.
+        // The kernel expects generation 0 for the root.
         let generation = if no == InodeNo::ROOT { 0 } else { entry.generation };
         Ok(Entry { generation, ..entry })
     }
@@ -240,7 +240,7 @@ impl Ext2 {
     }
 }
 
-/// The inode of the image. The number 2 is nobody's, as the root is 1.
+/// Converts to the inode number of the image. The number 2 is stale, because the root is 1.
 pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
     if ino == Ino::ROOT {
         return Ok(InodeNo::ROOT);
@@ -268,12 +268,12 @@ impl FileSystem for Ext2 {
         unnamed.retain(|_| !volume.options.read_only);
         let deleted: Vec<_> =
             unnamed.into_iter().map(|no| self.see(volume.delete_inode(no))).collect();
-        // One that can't be deleted keeps nothing else from the device.
+        // A file that cannot be deleted does not keep the rest from being written.
         self.see(volume.flush())?;
         Ok(deleted.into_iter().collect::<Result<()>>()?)
     }
 
-    /// Everything with a name lies below the root.
+    /// Every inode with a name is below the root.
     fn can_resolve(&self) -> bool {
         true
     }
@@ -305,12 +305,13 @@ impl FileSystem for Ext2 {
         let Ok(no) = to_no(ino) else { return };
         let is_unused = self.volume.read().known.lock().forget(no, lookups);
         if let Err(error) = self.delete_if(is_unused, no) {
-            // Nobody waits for an answer; that a check is due is noted.
+            // No caller waits for this error; it has already been recorded that a check is due.
             tracing::error!("inode {no} could not be deleted: {error}");
         }
     }
 
-    /// The device is this volume's alone already: nobody else can reach what is in it.
+    /// No lock is needed: the device belongs to this volume alone, so no other process can change
+    /// it.
     fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }
@@ -319,7 +320,7 @@ impl FileSystem for Ext2 {
         Ok(())
     }
 
-    /// A lookup that nobody was told of.
+    /// Counts a lookup that is not reported to any caller.
     fn hold(&self, ino: Ino) -> VfsResult<()> {
         let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
         if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }
@@ -379,7 +380,7 @@ impl FileSystem for Ext2 {
     }
 
     fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> VfsResult<Entry> {
-        // Linux takes the sticky bit from the caller, the set-id bits only by inheritance.
+        // Linux takes the sticky bit from the caller; the set-id bits are only inherited.
         let new = New::of_kind(FileKind::Directory, mode & 0o1777);
         self.create_entry(request, parent, name, &new)
     }
@@ -639,7 +640,7 @@ impl Layout for Ext2 {
 }
 
 impl Volume {
-    /// The target of a symbolic link.
+    /// Reads the target of a symbolic link.
     fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL.into());
@@ -657,7 +658,7 @@ impl Volume {
         Ok(target)
     }
 
-    /// Where the bytes of a file lie; in units of bytes.
+    /// Returns the extents of a file, in bytes.
     fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         if !self.has_map(inode) {

@@ -1,5 +1,5 @@
-//! Where things are: arithmetic on a file system's fixed sizes. All were checked when the
-//! superblock was read or made, so that nothing here can overflow.
+//! Arithmetic on a file system's fixed sizes. They were checked when the superblock was read or
+//! made, so that nothing here can overflow.
 
 use crate::format::GROUP_BYTES;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
@@ -7,61 +7,61 @@ use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 /// The fixed sizes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Size of a block.
+    /// Block size.
     pub block_size: BlockSize,
-    /// Blocks in all, the unused first one of 1 KiB file systems included.
+    /// Total number of blocks, including the unused first block with 1 KiB blocks.
     pub blocks: u32,
-    /// The first block of group 0: 1 for blocks of 1 KiB, else 0.
+    /// The first block of group 0: 1 with 1 KiB blocks, else 0.
     pub first_data_block: u32,
-    /// Blocks of every group but the last.
+    /// Number of blocks in every group but the last.
     pub blocks_per_group: u32,
-    /// Inodes of every group.
+    /// Number of inodes in every group.
     pub inodes_per_group: u32,
-    /// Size of an inode, in bytes.
+    /// Inode size in bytes.
     pub inode_size: u32,
     /// The first inode that is not reserved.
     pub first_inode: InodeNo,
-    /// Groups in all.
+    /// Number of groups.
     pub groups: u32,
-    /// Backups of the superblock are in some groups only.
+    /// Only some groups have a backup of the superblock.
     pub sparse_super: bool,
-    /// Backups are in two groups at most, which a reader needs not know (`sparse_super2`).
+    /// At most two groups have a backup, which a reader need not know (`sparse_super2`).
     pub sparse_super2: bool,
-    /// Blocks kept after the descriptors for more of them.
+    /// Number of blocks reserved after the descriptors for more of them.
     pub reserved_descriptor_blocks: u32,
 }
 
 impl Geometry {
-    /// With another number of blocks in all.
+    /// Returns this geometry with another total number of blocks.
     pub(crate) fn of_blocks(&self, blocks: u32) -> Self {
         let groups = blocks.saturating_sub(self.first_data_block).div_ceil(self.blocks_per_group);
         Self { blocks, groups, ..*self }
     }
 
-    /// Inodes in all.
+    /// Returns the total number of inodes.
     #[must_use]
     pub fn inodes(&self) -> u32 {
         self.groups * self.inodes_per_group
     }
 
-    /// All groups.
+    /// Returns all groups.
     pub fn all_groups(&self) -> impl Iterator<Item = GroupNo> + use<> {
         (0..self.groups).map(GroupNo)
     }
 
-    /// The first block of a group.
+    /// Returns the first block of a group.
     #[must_use]
     pub fn first_block(&self, group: GroupNo) -> BlockNo {
         BlockNo(self.first_data_block + group.0 * self.blocks_per_group)
     }
 
-    /// How many blocks a group has.
+    /// Returns the number of blocks in a group.
     #[must_use]
     pub fn blocks_in(&self, group: GroupNo) -> u32 {
         (self.blocks - self.first_block(group).0).min(self.blocks_per_group)
     }
 
-    /// The group of a block, and its place there; `None` for a block that is in no group.
+    /// Returns the group of a block and the position in it; `None` for a block outside all groups.
     #[must_use]
     pub fn place_of_block(&self, block: BlockNo) -> Option<(GroupNo, u32)> {
         let offset = block.0.checked_sub(self.first_data_block)?;
@@ -69,7 +69,7 @@ impl Geometry {
             .then(|| (GroupNo(offset / self.blocks_per_group), offset % self.blocks_per_group))
     }
 
-    /// The group of an inode, and its place there; `None` for a number that is no inode.
+    /// Returns the group of an inode and the position in it; `None` for an invalid number.
     #[must_use]
     pub fn place_of_inode(&self, inode: InodeNo) -> Option<(GroupNo, u32)> {
         let offset = inode.0.checked_sub(1)?;
@@ -77,46 +77,46 @@ impl Geometry {
             .then(|| (GroupNo(offset / self.inodes_per_group), offset % self.inodes_per_group))
     }
 
-    /// The inode at a place of a group.
+    /// Returns the inode at a position of a group.
     #[must_use]
     pub fn inode_at(&self, group: GroupNo, index: u32) -> InodeNo {
         InodeNo(group.0 * self.inodes_per_group + index + 1)
     }
 
-    /// Whether users may have this inode.
+    /// Whether an inode may belong to a user: it is the root or not reserved.
     #[must_use]
     pub fn is_usable(&self, inode: InodeNo) -> bool {
         inode == InodeNo::ROOT || (inode >= self.first_inode && inode.0 <= self.inodes())
     }
 
-    /// Blocks of a group's inode table.
+    /// Returns the number of blocks in a group's inode table.
     #[must_use]
     pub fn inode_table_blocks(&self) -> u32 {
         let bytes = u64::from(self.inodes_per_group) * u64::from(self.inode_size);
         bytes.div_ceil(self.block_size.bytes_u64()) as u32
     }
 
-    /// Inodes that fit into a block.
+    /// Returns the number of inodes in a block.
     #[must_use]
     pub fn inodes_per_block(&self) -> u32 {
         self.block_size.bytes_u32() / self.inode_size
     }
 
-    /// Blocks of the descriptor table.
+    /// Returns the number of blocks in the descriptor table.
     #[must_use]
     pub fn descriptor_blocks(&self) -> u32 {
         let bytes = u64::from(self.groups) * GROUP_BYTES as u64;
         bytes.div_ceil(self.block_size.bytes_u64()) as u32
     }
 
-    /// The first block of the descriptor table that follows a superblock.
+    /// Returns the first block of the descriptor table in a group with a superblock.
     #[must_use]
     pub fn descriptors_of(&self, group: GroupNo) -> BlockNo {
         BlockNo(self.first_block(group).0 + 1)
     }
 
-    /// Whether a group has a superblock and descriptors. Of a file system with `sparse_super2`,
-    /// which is only read, the first group alone is known to.
+    /// Whether a group has a superblock and descriptors. With `sparse_super2`, which is read only,
+    /// this is known for the first group alone.
     #[must_use]
     pub fn has_superblock(&self, group: GroupNo) -> bool {
         if self.sparse_super2 {
@@ -132,7 +132,8 @@ impl Geometry {
         !self.sparse_super || group.0 <= 1 || [3, 5, 7].into_iter().any(is_power_of)
     }
 
-    /// Blocks at the start of a group that hold superblock and descriptors, or are kept for them.
+    /// Returns the number of blocks at the start of a group for superblock and descriptors,
+    /// including reserved blocks.
     #[must_use]
     pub fn head_blocks(&self, group: GroupNo) -> u32 {
         match self.has_superblock(group) {
@@ -141,26 +142,26 @@ impl Geometry {
         }
     }
 
-    /// Blocks of a group that never hold files.
+    /// Returns the number of metadata blocks in a group.
     #[must_use]
     pub fn overhead(&self, group: GroupNo) -> u32 {
         self.head_blocks(group) + 2 + self.inode_table_blocks()
     }
 
-    /// Where a block starts on the device, in bytes.
+    /// Returns the offset of a block on the device, in bytes.
     #[must_use]
     pub fn offset_of(&self, block: BlockNo) -> u64 {
         u64::from(block.0) * self.block_size.bytes_u64()
     }
 
-    /// The largest file, in bytes: what the pointers of an inode reach, and whose sectors can
-    /// still be counted in 32 bits.
+    /// Returns the maximum file size in bytes. It is limited by the reach of an inode's pointers
+    /// and by the 32-bit count of sectors.
     #[must_use]
     pub fn size_max(&self) -> u64 {
         let pointers = u64::from(self.block_size.pointers());
         let reach = 12 + pointers + pointers.pow(2) + pointers.pow(3);
-        // All indirect blocks that a file of this many sectors can have, counted too often by
-        // a few; files of numbers that fit 32 bits end before.
+        // An upper bound, slightly too high, of the indirect blocks of a file with this many
+        // sectors. Files with 32-bit block numbers end before.
         let sectors = u64::from(u32::MAX);
         let countable = sectors * 512 / self.block_size.bytes_u64();
         let indirect = 1 + pointers + 1 + countable.div_ceil(pointers);

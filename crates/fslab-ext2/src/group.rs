@@ -1,4 +1,4 @@
-//! Block groups: where a group keeps its bitmaps and inodes, and its counts.
+//! Block groups: the places of a group's bitmaps and inodes, and its counts.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,28 +10,28 @@ use crate::format::{GROUP_BYTES, RawGroup};
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// A group whose descriptor was checked.
+/// A checked group descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Where its bitmap of blocks is.
+    /// Address of the block bitmap.
     pub block_bitmap: BlockNo,
-    /// Where its bitmap of inodes is.
+    /// Address of the inode bitmap.
     pub inode_bitmap: BlockNo,
-    /// Where its inodes start.
+    /// Address of the first block of the inode table.
     pub inode_table: BlockNo,
-    /// Blocks that are free.
+    /// Number of free blocks.
     pub free_blocks: u32,
-    /// Inodes that are free.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Inodes that are directories.
+    /// Number of directories.
     pub directories: u32,
 }
 
 impl Group {
-    /// Reads all descriptors and checks them.
+    /// Reads and checks all descriptors.
     ///
     /// # Errors
-    /// Damage, at the first descriptor that can't be.
+    /// Damage, at the first invalid descriptor; errors of the device.
     pub fn read_all(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Self>> {
         let mut bytes = vec![0; geometry.groups as usize * GROUP_BYTES];
         let table = geometry.descriptors_of(GroupNo(0));
@@ -59,7 +59,7 @@ impl Group {
     }
 
     fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<Flaw> {
-        // The last group may be shorter than its head, at the end of all numbers.
+        // The last group may be shorter than its metadata, near the greatest block number.
         let start = geometry.first_block(no).0.saturating_add(geometry.head_blocks(no));
         let end = geometry.first_block(no).0 + geometry.blocks_in(no);
         let within = |block: BlockNo, length: u32| {
@@ -86,7 +86,7 @@ impl Group {
         }
     }
 
-    /// Where an inode's bytes are: block and offset; `None` for a number that is no inode.
+    /// Returns the block and offset of an inode's bytes; `None` for an invalid number.
     pub(crate) fn place_of_inode(
         groups: &[Self],
         geometry: &Geometry,
@@ -99,7 +99,7 @@ impl Group {
         Some((BlockNo(table.0 + index / per_block), offset))
     }
 
-    /// The descriptor, as stored.
+    /// Encodes the descriptor.
     #[must_use]
     pub fn to_raw(&self) -> RawGroup {
         RawGroup {
@@ -114,7 +114,7 @@ impl Group {
         }
     }
 
-    /// Whether a block of the group holds its bitmaps or inodes.
+    /// Whether a block of the group holds its bitmaps or inode table.
     #[must_use]
     pub fn keeps(&self, geometry: &Geometry, block: BlockNo) -> bool {
         let table_end = self.inode_table.0 + geometry.inode_table_blocks();
@@ -124,7 +124,7 @@ impl Group {
     }
 }
 
-/// The descriptor table, as stored after each superblock.
+/// Encodes the descriptor table that follows each superblock.
 #[must_use]
 pub fn descriptor_table(groups: &[Group]) -> Vec<u8> {
     groups.iter().flat_map(|group| group.to_raw().as_bytes().to_vec()).collect()
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::types::{BlockSize, InodeNo};
 
-    /// A last group of 255 blocks whose descriptors alone take more, at the end of 2^32 blocks.
+    /// The last group has 255 blocks, fewer than its descriptors take, at the end of 2^32 blocks.
     #[test]
     fn a_head_behind_the_last_number_of_a_block_is_damage() {
         let geometry = Geometry {

@@ -1,8 +1,8 @@
-//! Making a file system larger, to the size of its device, while nobody uses it.
+//! Growing an unmounted file system to the size of its device.
 //!
-//! Groups are added and the last one is filled up. What is new is written first; the superblock
-//! that knows of it comes last, so that a power cut leaves the old file system (of which a checker
-//! may find the padding of a bitmap not to be ones).
+//! Groups are added and the last group is filled up. New metadata is written first and the
+//! superblock last, so a power cut leaves the old file system. A checker may then find bitmap
+//! padding that is not all ones.
 
 use fslab_vfs::BlockDevice;
 
@@ -15,23 +15,23 @@ use crate::mkfs::{cut_last_group, new_group};
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo};
 
-/// Bytes of an inode table that are made zeros at once.
+/// Number of bytes of an inode table that are zeroed in one write.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// The sizes before and after, in blocks.
+/// The sizes before and after resizing, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
-    /// Before.
+    /// The size before.
     pub from: u32,
-    /// Now; the same where the device has no room for more.
+    /// The size after; equal to `from` if nothing could be gained.
     pub to: u32,
 }
 
-/// Extends the file system to the end of its device.
+/// Grows the file system to the end of its device.
 ///
 /// # Errors
-/// [`Error::BadParameters`] where it was not left in order, or where more descriptors are needed
-/// than their blocks hold; as [`Superblock::read`], and those of the device.
+/// [`Error::BadParameters`] if the file system is not clean, or if its descriptor blocks cannot
+/// hold all descriptors. Also the errors of [`Superblock::read`] and of the device.
 pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
     let superblock = Superblock::read(device)?;
     superblock.check_in_order()?;
@@ -97,7 +97,7 @@ impl Growth<'_> {
         Ok(self.device.write_at(self.after.offset_of(block), bytes)?)
     }
 
-    /// The blocks that the last group gains are free.
+    /// Marks the blocks that the last group gains as free.
     fn fill_up_last(&mut self) -> Result<()> {
         let no = GroupNo(self.before.groups - 1);
         let (old, new) = (self.before.blocks_in(no), self.after.blocks_in(no));

@@ -1,4 +1,4 @@
-//! Inodes as valid types, and their place within the bytes of an inode table.
+//! Inodes as validated types, and their encoding in an inode table.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -11,8 +11,8 @@ use crate::format::{
 };
 use crate::types::{BlockNo, InodeNo};
 
-/// The longest target of a symbolic link that is kept in place of the map, in bytes. One more
-/// would fit without its zero byte, which the kernel writes.
+/// Maximum length of a symbolic link's target that is stored in place of the map, in bytes. One
+/// more byte would leave no room for the zero byte that the kernel writes.
 pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 
 /// An inode in use.
@@ -20,7 +20,7 @@ pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 pub struct Inode {
     /// Its number.
     pub no: InodeNo,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
     pub permissions: Permissions,
@@ -30,32 +30,32 @@ pub struct Inode {
     pub gid: u32,
     /// Logical size in bytes.
     pub size: u64,
-    /// Names; 0 once removed and still open.
+    /// Number of names; 0 if it was removed but is still open.
     pub links: u32,
-    /// Space taken, in units of 512 bytes, indirect and attribute blocks included.
+    /// Allocated space in units of 512 bytes, including indirect and attribute blocks.
     pub sectors: u32,
     /// `i_flags`.
     pub flags: u32,
-    /// Tells two uses of one number apart.
+    /// Distinguishes successive uses of one inode number.
     pub generation: u32,
     /// The block of its extended attributes.
     pub xattr_block: Option<BlockNo>,
     /// The pointers, or the target of a fast symbolic link, or a device number.
     pub map: [u32; MAP_ENTRIES],
-    /// Last read.
+    /// Time of the last read.
     pub accessed: Timestamp,
-    /// Last change of the contents.
+    /// Time of the last change of the content.
     pub modified: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub changed: Timestamp,
-    /// Creation, where the inode has room for it.
+    /// Time of creation, if the inode has room for it.
     pub created: Option<Timestamp>,
-    /// `i_dtime`: for an inode without names the next one in the list of orphans.
+    /// `i_dtime`: for an inode without names, the next inode in the list of orphans.
     pub deleted: u32,
 }
 
 impl Inode {
-    /// An empty inode of a user and a group, made now.
+    /// Makes an empty inode with an owner, created now.
     pub(crate) fn new(
         no: InodeNo,
         kind: FileKind,
@@ -85,7 +85,7 @@ impl Inode {
         }
     }
 
-    /// Reads an inode from its bytes in the table; `None` for one that is not in use.
+    /// Parses an inode from its bytes in the table; `None` if it is not in use.
     ///
     /// # Errors
     /// Damage.
@@ -128,7 +128,7 @@ impl Inode {
         }))
     }
 
-    /// Writes the inode over its bytes in the table; what it does not know stays.
+    /// Writes the inode over its bytes in the table; unknown fields keep their value.
     pub fn store(&self, bytes: &mut [u8]) {
         let has_extra = extra_of(bytes).flatten().is_some();
         if let Some(extra) = has_extra.then(|| extra_mut(bytes)).flatten() {
@@ -159,7 +159,7 @@ impl Inode {
         raw.i_dtime = self.deleted.into();
     }
 
-    /// Makes the bytes of a table those of a new inode, to be filled by [`store`](Self::store).
+    /// Resets the bytes of a table entry to a new inode, to be filled by [`store`](Self::store).
     pub fn clear(bytes: &mut [u8]) {
         bytes.fill(0);
         if let Ok((_, rest)) = RawInode::mut_from_prefix(bytes)
@@ -169,9 +169,9 @@ impl Inode {
         }
     }
 
-    /// Makes the bytes of a table those of an inode that was deleted at a time. The generation
-    /// stays, so that the next use of the number gets another, and what is needed to get the bytes
-    /// of `was` back while nobody else uses their blocks.
+    /// Overwrites the bytes of a table entry with a deleted inode. The generation stays, so that
+    /// the next use of the number gets another one. The kind, size and map of `was` stay too:
+    /// `undelete` can recover its content until the blocks are reused.
     pub fn bury(bytes: &mut [u8], now: Timestamp, was: Option<&Self>) {
         let Ok((raw, _)) = RawInode::mut_from_prefix(bytes) else { return };
         let generation = raw.i_generation;
@@ -187,20 +187,20 @@ impl Inode {
         }
     }
 
-    /// The generation left by the last use of an inode.
+    /// Returns the generation of the last use of an inode.
     #[must_use]
     pub fn last_generation(bytes: &[u8]) -> u32 {
         RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.i_generation.get())
     }
 
-    /// The region of attributes within an inode; empty without one.
+    /// Returns the extended attribute region within an inode; empty if it has none.
     #[must_use]
     pub fn xattr_region(bytes: &[u8]) -> &[u8] {
         let start = |extra: &RawInodeExtra| INODE_BYTES + usize::from(extra.i_extra_isize.get());
         extra_of(bytes).flatten().and_then(|extra| bytes.get(start(extra)..)).unwrap_or_default()
     }
 
-    /// Whether the map leads to blocks.
+    /// Whether `map` holds block pointers.
     #[must_use]
     pub fn has_map(&self, block_sectors: u32) -> bool {
         match self.kind {
@@ -210,7 +210,7 @@ impl Inode {
         }
     }
 
-    /// The target of a symbolic link that is kept in the inode.
+    /// Returns the target of a symbolic link that is stored in the inode.
     #[must_use]
     pub fn fast_target(&self, block_sectors: u32) -> Option<Vec<u8>> {
         let attributes = if self.xattr_block.is_some() { block_sectors } else { 0 };
@@ -221,7 +221,7 @@ impl Inode {
         is_fast.then(|| bytes.take(self.size as usize).collect())
     }
 
-    /// Keeps a short target in the inode.
+    /// Stores a short target in the inode.
     pub fn set_fast_target(&mut self, target: &[u8]) {
         let mut bytes = [0; MAP_ENTRIES * 4];
         bytes[..target.len()].copy_from_slice(target);
@@ -230,7 +230,7 @@ impl Inode {
         }
     }
 
-    /// The device number of a device node, in the kernel's 32-bit encoding.
+    /// Returns the device number of a device node, in the kernel's 32-bit encoding.
     #[must_use]
     pub fn device(&self) -> u32 {
         match self.kind {
@@ -240,22 +240,21 @@ impl Inode {
         }
     }
 
-    /// Keeps a device number: in the first place if major and minor fit a byte each.
+    /// Stores a device number: in the first word if it fits 16 bits, else in the second.
     pub fn set_device(&mut self, device: u32) {
         self.map[usize::from(device > 0xffff)] = device;
     }
 }
 
-/// Times of deletion below this are numbers of inodes in the list of orphans.
+/// Values of `i_dtime` below this are inode numbers in the list of orphans.
 const PAST_MIN: u32 = 1 << 28;
 
-/// Whether `i_dtime` says that an inode is gone, not that it is an orphan. A small number is the
-/// next orphan, and 0 ends their list.
+/// Whether `i_dtime` is a time of deletion. A small number is the next orphan; 0 ends the list.
 fn is_past(deleted: u32) -> bool {
     deleted >= PAST_MIN
 }
 
-/// The high half of the size means something for files and directories only.
+/// Returns the size. Its high half is valid for regular files and directories only.
 fn size_of(raw: &RawInode, kind: FileKind) -> u64 {
     let high = match kind {
         FileKind::Regular | FileKind::Directory => raw.i_size_high.get(),
@@ -264,8 +263,8 @@ fn size_of(raw: &RawInode, kind: FileKind) -> u64 {
     u64::from(raw.i_size_lo.get()) | u64::from(high) << 32
 }
 
-/// What lies behind the first 128 bytes, if it reaches to the creation time; the outer `None` is
-/// for a size that can't be.
+/// Returns the fields after the first 128 bytes, if they include the creation time; the outer
+/// `None` means an impossible size.
 fn extra_of(bytes: &[u8]) -> Option<Option<&RawInodeExtra>> {
     let behind = &bytes[INODE_BYTES.min(bytes.len())..];
     let Ok((extra, _)) = RawInodeExtra::ref_from_prefix(behind) else { return Some(None) };
@@ -283,19 +282,19 @@ fn extra_mut(bytes: &mut [u8]) -> Option<&mut RawInodeExtra> {
     RawInodeExtra::mut_from_prefix(behind).ok().map(|(extra, _)| extra)
 }
 
-/// Seconds are signed 32 bits; the two lowest bits of the extra word count rounds of 2^32 after
-/// 1970, the rest are nanoseconds.
+/// Decodes a time. Seconds since 1970 are signed 32 bits. The two lowest bits of the extra word add
+/// rounds of 2^32 seconds; the rest are nanoseconds.
 fn decode_time(seconds: u32, extra: u32) -> Timestamp {
     let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
     Timestamp { seconds, nanoseconds: (extra >> 2).min(999_999_999) }
 }
 
-/// The first and last second that fit.
+/// The first and last second that can be stored.
 const SECONDS_MIN: i64 = i32::MIN as i64;
 const SECONDS_MAX: i64 = i32::MAX as i64;
 const SECONDS_MAX_EXTRA: i64 = SECONDS_MAX + (3 << 32);
 
-/// Times beyond what the inode can hold become the nearest it can.
+/// Clamps a time to the range that the inode can store.
 fn time_seconds(time: Timestamp, has_extra: bool) -> u32 {
     let last = if has_extra { SECONDS_MAX_EXTRA } else { SECONDS_MAX };
     time.seconds.clamp(SECONDS_MIN, last) as u32

@@ -1,8 +1,8 @@
-//! Inode flags: what `lsattr` shows and `chattr` changes, what new inodes inherit, and what the
-//! flags forbid.
+//! Inode flags: showing (`lsattr`), changing (`chattr`), inheriting and enforcing them.
 //!
-//! Immutable (`+i`) and append-only (`+a`) files are refused changes with `EPERM`, for root too:
-//! the kernel checks this for mounts of its own, and does not know the flags of FUSE mounts.
+//! Changes of immutable (`+i`) and append-only (`+a`) files fail with `EPERM`, for root too. The
+//! kernel checks this only for its own file systems; it does not know the flags of files in FUSE
+//! mounts.
 
 use fslab_vfs::{Errno, FallocateMode, FileAttr, FileAttrForm, FileKind, OpenMode, Request};
 
@@ -15,20 +15,20 @@ use crate::inode::Inode;
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
-/// What `lsattr` shows; the kernel's `EXT2_FL_USER_VISIBLE`.
+/// Flags that `lsattr` shows; the kernel's `EXT2_FL_USER_VISIBLE`.
 const VISIBLE: u32 = 0x3_dfff;
-/// What `chattr` may change: the kernel's `EXT2_FL_USER_MODIFIABLE` without the flags that ask for
-/// synchronous writes, which the engine does not make.
+/// Flags that `chattr` may change. These are the kernel's `EXT2_FL_USER_MODIFIABLE` without the
+/// flags for synchronous writes, which the engine does not make.
 const CHANGEABLE: u32 = 0x3_80ff & !(INODE_SYNC | INODE_DIRECTORY_SYNC);
-/// What a new inode takes over from its directory; the kernel's `EXT2_FL_INHERITED`.
+/// Flags that a new inode inherits from its directory; the kernel's `EXT2_FL_INHERITED`.
 const INHERITED: u32 = 0x1_c6cf;
 
-/// The flags of a new inode in a directory that has `flags`.
+/// Returns the flags of a new inode in a directory with `flags`.
 pub(crate) fn inherited(flags: u32, kind: FileKind) -> u32 {
     flags & INHERITED & possible(kind)
 }
 
-/// The flags that an inode of this kind may have.
+/// Returns the flags that an inode of this kind may have.
 fn possible(kind: FileKind) -> u32 {
     match kind {
         FileKind::Directory => u32::MAX,
@@ -38,16 +38,17 @@ fn possible(kind: FileKind) -> u32 {
 }
 
 impl Volume {
-    /// The flags of a file or directory that users may see.
+    /// Returns the user-visible flags of a file or directory.
     pub(crate) fn file_attr(&self, no: InodeNo, form: FileAttrForm) -> Result<FileAttr> {
         let inode = self.inode(no)?;
         check_has_flags(&inode)?;
         Ok(FileAttr::from_flags(inode.flags & VISIBLE, form))
     }
 
-    /// Sets the flags of a file or directory that users may change.
+    /// Sets the user-changeable flags of a file or directory.
     ///
-    /// `EOPNOTSUPP` for a change of others, and for hints and projects, which ext2 does not have.
+    /// Fails with `EOPNOTSUPP` if other flags would change, and for hints and projects, which ext2
+    /// does not have.
     pub(crate) fn set_file_attr(
         &mut self,
         request: &Request,
@@ -57,7 +58,7 @@ impl Volume {
         self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_has_flags(&inode)?;
-        // What the form can't express stays as it is.
+        // Flags that this form cannot express stay unchanged.
         let expressed = FileAttr::from_flags(u32::MAX, attr.form()).flags() & VISIBLE;
         let changed = (inode.flags ^ attr.flags()) & expressed;
         let asks_for_more = match attr {
@@ -80,17 +81,17 @@ fn check_has_flags(inode: &Inode) -> Result<()> {
     }
 }
 
-/// Refuses what has one of the flags.
+/// Fails if the inode is immutable or append-only.
 pub(crate) fn check_changeable(inode: &Inode) -> Result<()> {
     refuse(inode, INODE_IMMUTABLE | INODE_APPEND)
 }
 
-/// A directory that is append only gets new names.
+/// Fails for an immutable directory; an append-only directory may get new names.
 pub(crate) fn check_gains_name(directory: &Inode) -> Result<()> {
     refuse(directory, INODE_IMMUTABLE)
 }
 
-/// A file that is append only is opened for writing at its end alone, and never emptied.
+/// Checks that an append-only file is opened for writing only at its end, and is not truncated.
 pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     let empties = mode.contains(OpenMode::TRUNCATE);
     match mode.writes() || empties {
@@ -100,7 +101,7 @@ pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     }
 }
 
-/// A file that is append only gets more space, and nothing else.
+/// Checks that an append-only file only gains space.
 pub(crate) fn check_allocation(inode: &Inode, mode: FallocateMode) -> Result<()> {
     let only_adds = FallocateMode::KEEP_SIZE.contains(mode);
     refuse(inode, if only_adds { INODE_IMMUTABLE } else { INODE_IMMUTABLE | INODE_APPEND })
@@ -111,13 +112,14 @@ fn refuse(inode: &Inode, flags: u32) -> Result<()> {
 }
 
 impl Volume {
-    /// A name for an inode is to leave a directory.
+    /// Checks that a name of an inode may be removed from a directory.
     pub(crate) fn check_loses_name(&self, directory: InodeNo, no: InodeNo) -> Result<()> {
         check_changeable(&self.inode(directory)?)?;
         check_changeable(&self.named_inode(no)?)
     }
 
-    /// A name is to move from one directory to another, where `target` has it now.
+    /// Checks that a name may be moved between directories; `target` is the inode that has the new
+    /// name now.
     pub(crate) fn check_moves_name(
         &self,
         (from, source): (InodeNo, InodeNo),

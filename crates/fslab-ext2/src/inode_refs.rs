@@ -1,10 +1,10 @@
-//! Who still needs an inode: lookups that were not given back, and open handles.
+//! Inode references: the lookup counts of the kernel, and the open handles.
 
 use std::collections::HashMap;
 
 use crate::types::InodeNo;
 
-/// The inodes that somebody remembers or has open.
+/// The inodes that are referenced or open.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     uses: HashMap<InodeNo, Uses>,
@@ -14,9 +14,9 @@ pub(crate) struct Known {
 struct Uses {
     lookups: u64,
     opens: u64,
-    /// Lost its last name; to be deleted when the last use ends.
+    /// Has lost its last name; is deleted when the last use ends.
     unnamed: bool,
-    /// Created without a name, and may be given one.
+    /// Was created without a name and may get one.
     linkable: bool,
 }
 
@@ -31,7 +31,7 @@ impl Known {
         self.uses.entry(no).or_default().lookups += 1;
     }
 
-    /// Counts one more lookup of an inode that somebody uses; `false` where nobody does.
+    /// Counts one more lookup of an inode in use; returns `false` if it is not in use.
     pub fn hold(&mut self, no: InodeNo) -> bool {
         let uses = self.uses.get_mut(&no).filter(|uses| uses.is_used());
         uses.map(|uses| uses.lookups += 1).is_some()
@@ -41,12 +41,12 @@ impl Known {
         self.uses.entry(no).or_default().opens += 1;
     }
 
-    /// Gives lookups back; answers whether the inode is to be deleted.
+    /// Subtracts lookups; returns whether the inode must be deleted.
     pub fn forget(&mut self, no: InodeNo, lookups: u64) -> bool {
         self.end(no, |uses| uses.lookups = uses.lookups.saturating_sub(lookups))
     }
 
-    /// Ends an opening; answers whether the inode is to be deleted.
+    /// Ends one opening; returns whether the inode must be deleted.
     pub fn close(&mut self, no: InodeNo) -> bool {
         self.end(no, |uses| uses.opens = uses.opens.saturating_sub(1))
     }
@@ -60,12 +60,12 @@ impl Known {
         self.uses.remove(&no).is_some_and(|uses| uses.unnamed)
     }
 
-    /// Whether handles of the inode are open.
+    /// Whether the inode has open handles.
     pub fn is_open(&self, no: InodeNo) -> bool {
         self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
     }
 
-    /// The inode lost its last name; answers whether somebody still uses it.
+    /// Records the loss of the last name; returns whether the inode is still in use.
     pub fn lost_name(&mut self, no: InodeNo) -> bool {
         match self.uses.get_mut(&no) {
             Some(uses) if uses.is_used() => {
@@ -76,25 +76,25 @@ impl Known {
         }
     }
 
-    /// The inode was created without a name.
+    /// Records an inode that was created without a name.
     pub fn unnamed(&mut self, no: InodeNo, linkable: bool) {
         let uses = self.uses.entry(no).or_default();
         (uses.unnamed, uses.linkable) = (true, linkable);
     }
 
-    /// Whether the inode may be given its first name.
+    /// Whether the inode may get its first name.
     pub fn is_linkable(&self, no: InodeNo) -> bool {
         self.uses.get(&no).is_some_and(|uses| uses.linkable)
     }
 
-    /// The inode was given its first name.
+    /// Records the first name of an inode.
     pub fn named(&mut self, no: InodeNo) {
         if let Some(uses) = self.uses.get_mut(&no) {
             (uses.unnamed, uses.linkable) = (false, false);
         }
     }
 
-    /// Inodes without a name that are still used.
+    /// Returns the inodes in use that have no name.
     pub fn all_unnamed(&self) -> Vec<InodeNo> {
         self.uses.iter().filter(|(_, uses)| uses.unnamed).map(|(no, _)| *no).collect()
     }

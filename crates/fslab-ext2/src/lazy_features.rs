@@ -1,7 +1,8 @@
-//! Features that a superblock names from their first use on, whoever made the file system.
+//! Features that the superblock names from their first use on.
 //!
-//! What is used and not named is damage to others: e2fsck clears an inode's block of attributes
-//! where the superblock names none. As in the kernel, copies of the superblock don't learn of it.
+//! A feature in use must be named, or other programs see damage: e2fsck clears an inode's attribute
+//! block if the superblock does not name the feature. As in the kernel, copies of the superblock
+//! are not updated.
 
 use std::fmt;
 
@@ -16,23 +17,23 @@ use crate::inode::Inode;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
-/// The smallest size of a file that needs [`Feature::LargeFile`].
+/// Minimum size of a file that needs [`Feature::LargeFile`], in bytes.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
-/// A feature that is named when it is first used.
+/// A feature that is named at its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// Inodes have blocks of extended attributes.
+    /// Inodes have extended attribute blocks.
     ExtAttr,
-    /// Files have 2 GiB and more.
+    /// Files have 2 GiB or more.
     LargeFile,
 }
 
 impl Feature {
-    /// All of them.
+    /// All such features.
     pub(crate) const ALL: [Self; 2] = [Self::ExtAttr, Self::LargeFile];
 
-    /// Whether an inode uses it.
+    /// Whether an inode uses the feature.
     pub(crate) fn is_used_by(self, inode: &Inode) -> bool {
         match self {
             Self::ExtAttr => inode.xattr_block.is_some(),
@@ -40,7 +41,7 @@ impl Feature {
         }
     }
 
-    /// Whether a superblock names it.
+    /// Whether a superblock names the feature.
     pub(crate) fn is_named_by(self, superblock: &Superblock) -> bool {
         let raw = superblock.raw();
         match self {
@@ -49,8 +50,8 @@ impl Feature {
         }
     }
 
-    /// Has a superblock name it. A superblock of revision 0 has no features: it becomes one of
-    /// revision 1, with the sizes that revision 0 has by definition.
+    /// Names the feature in a superblock. A superblock of revision 0 has no features. It is
+    /// converted to revision 1, with the sizes that are implied in revision 0.
     pub(crate) fn name_in(self, superblock: &mut Superblock) {
         let Geometry { first_inode, .. } = *superblock.geometry();
         let raw = superblock.raw_mut();
@@ -76,8 +77,8 @@ impl fmt::Display for Feature {
 }
 
 impl Volume {
-    /// Names the features that an inode uses, before the device has the inode: the next flush
-    /// begins with a barrier.
+    /// Names the features that an inode uses before the inode is written: the next flush begins
+    /// with a barrier.
     pub(crate) fn name_features_of(&mut self, inode: &Inode) -> Result<()> {
         let is_missing =
             |feature: &Feature| feature.is_used_by(inode) && !feature.is_named_by(&self.superblock);
@@ -87,7 +88,7 @@ impl Volume {
         }
         let mut named = self.superblock.clone();
         missing.iter().for_each(|feature| feature.name_in(&mut named));
-        // Nothing else about the device has changed by this.
+        // Nothing else on the device has changed, so the clean mark stays.
         let state = named.raw().s_state.get() & !STATE_CLEAN;
         let clean = if self.says_clean { STATE_CLEAN } else { 0 };
         named.raw_mut().s_state = (state | clean).into();

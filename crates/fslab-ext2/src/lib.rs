@@ -1,15 +1,15 @@
 //! An ext2 file system (revision 1) over any [`fslab_vfs::BlockDevice`]: make, read, write, check.
 //!
-//! The directory index and the policy that decides where blocks go are chosen per image or per
-//! mount. What is stored is what Linux and e2fsprogs understand, for block sizes up to 4 KiB;
-//! larger blocks exist for simulation.
+//! The directory index and the allocation policy are chosen per image or per mount. Images with
+//! blocks of up to 4 KiB are valid for Linux and e2fsprogs; larger blocks exist for simulation
+//! only.
 //!
-//! This crate knows no FUSE and no path of the host, reads no clock and no random source (time
-//! comes with each request, seeds with the options) and prints nothing. An image is untrusted:
-//! whatever is read from one is checked before it is believed, work on it is bounded, and damage
-//! is an error.
+//! This crate knows neither FUSE nor host paths, and it prints nothing. It reads no clock and no
+//! random source: times come with each request, seeds with the options. An image is untrusted.
+//! Every value read from it is checked before use, the work on it is bounded, and damage is
+//! reported as an error.
 //!
-//! The types to know first: [`Ext2`], [`MkfsOptions`], [`VolumeOptions`].
+//! Start with these types: [`Ext2`], [`MkfsOptions`], [`VolumeOptions`].
 //!
 //! ```
 //! use std::sync::Arc;

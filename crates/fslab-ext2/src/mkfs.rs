@@ -1,6 +1,6 @@
-//! Making a file system: the same bytes for the same options and size.
+//! Making a file system. Equal options and sizes give equal bytes.
 //!
-//! Only what is not zero is written, after the device was told to forget what it held; an image
+//! The device is discarded first; then only blocks with nonzero bytes are written, so an image
 //! stays sparse.
 
 use fslab_vfs::{BlockDevice, FileKind, Permissions, Timestamp};
@@ -19,49 +19,49 @@ use crate::inode::Inode;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 
-/// Fewest blocks for files that a last group must have to be worth having; mke2fs's number.
+/// Minimum number of blocks for files in the last group, else it is left out; as in mke2fs.
 const LAST_GROUP_MIN: u32 = 50;
-/// Counts of a group have 16 bits.
+/// Maximum number of inodes in a group, whose counters have 16 bits.
 const GROUP_COUNT_MAX: u32 = 65_528;
-/// Reserved inodes and `lost+found`.
+/// The reserved inodes and `lost+found`.
 const FIRST_INODES: u32 = 11;
 const LOST_AND_FOUND: InodeNo = InodeNo(11);
 
-/// What kind of file system to make.
+/// The parameters of a new file system.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// Size of a block. Above 4 KiB only with `simulation`.
+    /// Block size. Above 4 KiB only with `simulation`.
     pub block_size: BlockSize,
-    /// Allows block sizes that most kernels don't mount.
+    /// Allows block sizes that most kernels cannot mount.
     pub simulation: bool,
-    /// Size of an inode, in bytes: 128, or a power of two up to the block size.
+    /// Inode size in bytes: 128, or a power of two up to the block size.
     pub inode_size: u32,
-    /// Blocks of a group; `None` for as many as a bitmap has bits.
+    /// Blocks per group; `None` for as many as a bitmap has bits.
     pub blocks_per_group: Option<u32>,
-    /// One inode for so many bytes.
+    /// Bytes of the device per inode.
     pub bytes_per_inode: u32,
-    /// Blocks kept for the super-user, in percent, at most 50.
+    /// Percentage of blocks reserved for the superuser, at most 50.
     pub reserved_percent: u8,
-    /// At most 16 bytes.
+    /// Volume name of at most 16 bytes.
     pub label: Vec<u8>,
-    /// Identity; not all zeros.
+    /// The UUID; not all zeros.
     pub uuid: [u8; 16],
-    /// Whether directories may have an index, and how names are hashed for it.
+    /// Whether directories may have an index, and its hash function.
     pub index: Option<HashVersion>,
-    /// Names are hashed as signed characters, as on most machines.
+    /// Names are hashed as signed characters, the convention of most machines.
     pub signed_hash: bool,
     /// Seed of the hash.
     pub hash_seed: [u32; 4],
     /// Allows indexes of three levels (the `large_dir` feature).
     pub large_directories: bool,
-    /// The time of making.
+    /// The time of creation.
     pub now: Timestamp,
     /// Owner of the root directory.
     pub root_owner: (u32, u32),
 }
 
 impl Default for MkfsOptions {
-    /// As mke2fs makes them, but for the identity, which is that of nobody in particular.
+    /// The defaults of mke2fs, except for the UUID, which is a fixed placeholder.
     fn default() -> Self {
         Self {
             block_size: BlockSize::KERNEL_MAX,
@@ -85,21 +85,22 @@ impl Default for MkfsOptions {
 /// Makes a file system that fills the device.
 ///
 /// # Errors
-/// [`Error::BadParameters`] where there can't be such a file system, and those of the device.
+/// [`Error::BadParameters`] if the parameters contradict each other or do not fit the device;
+/// errors of the device.
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     options.check()?;
     let geometry = options.plan(device.size())?;
-    // Nothing is written before this.
+    // Nothing has been written up to here.
     device.discard(0, device.size())?;
     let maker = Maker { device, options, groups: groups(&geometry), geometry };
     maker.write()
 }
 
 impl MkfsOptions {
-    /// Refuses what [`mkfs`] would refuse on a device of this size.
+    /// Checks whether [`mkfs`] would accept these options on a device of this size.
     ///
     /// # Errors
-    /// [`Error::BadParameters`].
+    /// [`Error::BadParameters`] if it would not.
     pub fn check_for(&self, device_bytes: u64) -> Result<()> {
         self.check()?;
         self.plan(device_bytes).map(drop)
@@ -167,7 +168,8 @@ impl MkfsOptions {
         Ok(geometry)
     }
 
-    /// Every group has the same number of inodes, which fill whole blocks and bytes of bitmaps.
+    /// Sets the same number of inodes for every group; they fill whole blocks and whole bytes of
+    /// the bitmap.
     fn set_inodes(&self, geometry: &mut Geometry) -> Result<()> {
         if geometry.groups == 0 {
             return Err(Error::BadParameters("the device is too small"));
@@ -186,7 +188,7 @@ impl MkfsOptions {
     }
 }
 
-/// A last group too short for its own bitmaps and some files is left out.
+/// Drops a last group that is too short for its own metadata and some files.
 pub(crate) fn cut_last_group(geometry: &mut Geometry) {
     let last = GroupNo(geometry.groups - 1);
     if geometry.groups > 1 && geometry.blocks_in(last) < geometry.overhead(last) + LAST_GROUP_MIN {
@@ -195,12 +197,12 @@ pub(crate) fn cut_last_group(geometry: &mut Geometry) {
     }
 }
 
-/// 16 KiB, but not beyond the direct pointers and not less than two blocks, as mke2fs makes it.
+/// Returns the size of `lost+found`: 16 KiB, but two to twelve blocks, as in mke2fs.
 fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16_384 / block_size.bytes_u32()).clamp(2, 12)
 }
 
-/// A group without files: its bitmaps and inodes are behind its superblock.
+/// Builds a group without files: its bitmaps and inodes follow its superblock.
 pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
     let start = geometry.first_block(no).0 + geometry.head_blocks(no);
     Group {
@@ -213,7 +215,7 @@ pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
     }
 }
 
-/// All groups.
+/// Builds all groups.
 fn groups(geometry: &Geometry) -> Vec<Group> {
     let mut groups: Vec<Group> = geometry.all_groups().map(|no| new_group(geometry, no)).collect();
     if let Some(first) = groups.first_mut() {
@@ -237,7 +239,7 @@ impl Maker<'_> {
         self.write_directories()?;
         let mut superblock = self.superblock();
         superblock.write_copies(self.device, &self.geometry, &self.groups)?;
-        // Last, so that a device on which this was broken off is no file system.
+        // Last, so that an interrupted run leaves a device without a file system.
         superblock.write_first(self.device, &self.groups)
     }
 
@@ -245,7 +247,7 @@ impl Maker<'_> {
         Ok(self.device.write_at(self.geometry.offset_of(block), bytes)?)
     }
 
-    /// The root directory's block: the first behind group 0's inodes.
+    /// Returns the root directory's block: the first after group 0's inodes.
     fn first_data(&self) -> BlockNo {
         let first = GroupNo(0);
         BlockNo(self.geometry.first_block(first).0 + self.geometry.overhead(first))
@@ -348,7 +350,7 @@ impl Maker<'_> {
     }
 
     fn set_features(&self, raw: &mut RawSuperblock) {
-        /// `s_default_mount_opts`: user xattrs and access control lists are on.
+        /// `s_default_mount_opts`: enables user xattrs and access control lists.
         const XATTRS_AND_LISTS: u32 = 0xc;
         let options = self.options;
         let index = if options.index.is_some() { compat::DIR_INDEX } else { 0 };

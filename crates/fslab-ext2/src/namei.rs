@@ -1,6 +1,6 @@
-//! Names and the inodes behind them: creating, linking, removing.
+//! Names and their inodes: creating, linking, removing.
 //!
-//! All checks come before the first change; what can fail for lack of space is undone.
+//! All checks come before the first change; steps that fail for lack of space are undone.
 
 pub(crate) mod rename;
 
@@ -21,14 +21,14 @@ use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// What is to be created.
+/// A file to be created.
 #[derive(Clone, Copy)]
 pub(crate) struct New<'a> {
     pub kind: FileKind,
-    /// Before the umask.
+    /// The mode before the umask is applied.
     pub mode: u32,
     pub device: u32,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub target: &'a OsStr,
 }
 
@@ -58,7 +58,7 @@ impl Volume {
         }
     }
 
-    /// The inode of a name.
+    /// Returns the inode that a name refers to.
     pub(crate) fn child(&self, at: NamePlace<'_>) -> Result<InodeNo> {
         self.check_named(at.parent, self.found(at)?.inode())
     }
@@ -70,7 +70,7 @@ impl Volume {
         Err(Error::damaged(Place::Inode(parent), Flaw::NamesNoFile))
     }
 
-    /// Where a name could go that is not there yet.
+    /// Returns a place for a name that does not exist yet.
     pub(crate) fn vacancy(&self, at: NamePlace<'_>) -> Result<Vacancy> {
         match self.search(at)? {
             Search::Found(_) => Err(Errno::EXIST.into()),
@@ -78,7 +78,7 @@ impl Volume {
         }
     }
 
-    /// A directory that is to get a new name.
+    /// Returns a directory that may get a new name.
     fn gaining_directory(&self, no: InodeNo) -> Result<Inode> {
         let directory = self.directory(no)?.inode;
         if directory.links == 0 {
@@ -88,7 +88,7 @@ impl Volume {
         Ok(directory)
     }
 
-    /// Creates an inode under a name that is not there yet.
+    /// Creates an inode under a new name.
     pub(crate) fn create(
         &mut self,
         request: &Request,
@@ -100,8 +100,8 @@ impl Volume {
         self.create_at(request, at, new, &vacancy)
     }
 
-    /// Creates an inode under a new name, where a search said it could go; after
-    /// [`begin`](Self::begin).
+    /// Creates an inode under a new name, at the place that a search returned. Call
+    /// [`begin`](Self::begin) first.
     pub(crate) fn create_at(
         &mut self,
         request: &Request,
@@ -140,7 +140,7 @@ impl Volume {
         Ok(no)
     }
 
-    /// Takes an inode and fills it. Where that fails, nothing is taken.
+    /// Allocates and fills an inode. If that fails, nothing stays allocated.
     pub(crate) fn make_inode(
         &mut self,
         request: &Request,
@@ -225,7 +225,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds a block that the cache keeps to a new inode.
+    /// Adds a block to a new inode and fills it through the cache.
     fn fill_block(
         &mut self,
         inode: &mut Inode,
@@ -237,19 +237,19 @@ impl Volume {
         self.cache.modify(block, Role::Map, fill)
     }
 
-    /// Gives back an inode that was taken and will not be used.
+    /// Frees an inode that was allocated but will not be used.
     pub(crate) fn abandon(&mut self, no: InodeNo) {
         let unnamed = self.inode(no).and_then(|mut inode| {
             inode.links = 0;
             self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
-            // The caller is told why it was to be made in vain.
+            // The caller gets the first error, the reason why the inode is not used.
             self.trouble.log(&format!("inode {no} has no name and stays"), &error);
         }
     }
 
-    /// Puts a name where a search said it could go.
+    /// Adds a name at the place that a search returned.
     pub(crate) fn add_name(
         &mut self,
         at: NamePlace<'_>,
@@ -261,7 +261,7 @@ impl Volume {
         dir::insert(&mut edit, vacancy, at.name.as_bytes(), no, kind.into())
     }
 
-    /// Takes a name away. Where that fails, it is there; what fails behind it is for a check.
+    /// Removes a name. On failure the name remains; a later failure is left to a check.
     pub(crate) fn remove_name(&mut self, at: NamePlace<'_>) -> Result<()> {
         let found = self.found(at)?;
         let mut edit = self.directory_mut(at.parent)?;
@@ -274,7 +274,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a name stand for another inode.
+    /// Points a name to another inode.
     pub(crate) fn replace_name(
         &mut self,
         at: NamePlace<'_>,
@@ -285,7 +285,7 @@ impl Volume {
         dir::replace(&mut self.directory_mut(at.parent)?, &found, no, kind.into())
     }
 
-    /// The block of the device that holds a name.
+    /// Returns the device block that holds a name.
     pub(crate) fn block_of_name(&self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Search::Found(found) = self.search(at)? else { return Ok(None) };
         self.directory(at.parent)?.physical(found.block).map(Some)
@@ -300,7 +300,7 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// One more name for an inode.
+    /// Adds a name for an inode.
     pub(crate) fn link(&mut self, request: &Request, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let vacancy = self.vacancy(at)?;
@@ -315,7 +315,7 @@ impl Volume {
             _ if inode.links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
             _ => {}
         }
-        // A name must not lead to an inode that the device has only in an older state.
+        // A name must not refer to an inode of which the device has only an older state.
         self.make_early(no)?;
         self.add_name(at, &vacancy, no, inode.kind)?;
         self.order.pending.renamed(no);
@@ -324,7 +324,7 @@ impl Volume {
         self.order_link(no, at)
     }
 
-    /// An inode was given a name in a directory.
+    /// Counts a new name of an inode.
     fn count_link(&mut self, inode: &mut Inode, parent: InodeNo) -> Result<()> {
         self.remove_orphan(inode.no)?;
         self.known.lock().named(inode.no);
@@ -335,7 +335,7 @@ impl Volume {
         self.touch_directory(parent, 0)
     }
 
-    /// Removes the name of anything but a directory.
+    /// Removes a name that is not a directory's.
     pub(crate) fn unlink(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let no = self.child(at)?;
@@ -364,14 +364,14 @@ impl Volume {
         answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost a name"), error))
     }
 
-    /// Refuses what is no directory (`ENOTDIR`) or has names (`ENOTEMPTY`).
+    /// Fails with `ENOTDIR` unless the inode is a directory, and with `ENOTEMPTY` if it has names.
     pub(crate) fn check_empty(&self, no: InodeNo) -> Result<()> {
         self.named_inode(no)?;
         if dir::is_empty(&self.directory(no)?)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
-    /// An inode lost a name; a directory has only one. Without names it is deleted, or put on the
-    /// list of orphans while somebody uses it.
+    /// Counts the loss of a name; a directory has only one. An inode without names is deleted, or
+    /// put on the list of orphans while it is in use.
     pub(crate) fn drop_link(&mut self, no: InodeNo) -> Result<()> {
         let mut inode = self.inode(no)?;
         let is_directory = inode.kind == FileKind::Directory;

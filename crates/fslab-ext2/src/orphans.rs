@@ -1,35 +1,35 @@
-//! Inodes without a name that are still open: the list that lets whoever mounts after a crash free
-//! them.
+//! The list of orphans: inodes without a name that are still open. After a crash, the next mount
+//! frees them.
 //!
-//! The superblock names the last one added; `i_dtime` of each names the one added before.
+//! The superblock names the newest orphan; `i_dtime` of each orphan names the one added before it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::types::InodeNo;
 
-/// The list, as it is on the device or will be.
+/// The list as it is, or will be, on the device.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     by_age: BTreeMap<u64, InodeNo>,
     ages: HashMap<InodeNo, u64>,
     next_age: u64,
-    /// Those of lower ages are on the device, each with the one added before it.
+    /// Orphans with a lower age are on the device, each linked to the one before it.
     settled_age: u64,
 }
 
 impl Orphans {
-    /// The one the superblock names; 0 for none.
+    /// Returns the orphan that the superblock names; 0 for none.
     pub fn head(&self) -> u32 {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
     }
 
-    /// The newest one of those that the device has. The superblock may name it before inodes are
-    /// written: whatever is written of them then, it leads to an orphan.
+    /// Returns the newest orphan that is on the device. The superblock may name it before inodes
+    /// are written: in any state of those writes it links to an orphan.
     pub fn settled_head(&self) -> u32 {
         self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
     }
 
-    /// All changes of the list are durable.
+    /// Records that all changes of the list are durable.
     pub fn settled(&mut self) {
         self.settled_age = self.next_age;
     }
@@ -54,8 +54,8 @@ impl Orphans {
         }
     }
 
-    /// The inode added before one of the list, 0 for none, and the one added after it; `None` for
-    /// an inode that is not on the list.
+    /// Returns the neighbours of an orphan: the one added before it (0 for none) and the one added
+    /// after it. `None` for an inode that is not on the list.
     pub fn around(&self, no: InodeNo) -> Option<(u32, Option<InodeNo>)> {
         let age = *self.ages.get(&no)?;
         let before = self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0);

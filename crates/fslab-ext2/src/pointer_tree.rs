@@ -1,7 +1,7 @@
-//! The tree of pointers that leads from an inode to the blocks of its file: the path to one block,
-//! and the walk through all of them.
+//! The tree of pointers from an inode to the blocks of its file: the path to one block, and the
+//! walk through all of them.
 //!
-//! Nothing here reads a block or trusts a pointer: that is the caller's part.
+//! Nothing here reads a block or trusts a pointer; the caller does both.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::error::Result;
 use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
 use crate::types::{BlockNo, BlockSize, FileBlock};
 
-/// Pointers of an inode to data.
+/// Number of an inode's pointers to data.
 const DIRECT: u32 = DIRECT_BLOCKS as u32;
 
-/// The blocks of a file, however long it is.
+/// The blocks of a file of any length.
 pub(crate) const WHOLE_FILE: Range<u64> = 0..u64::MAX;
 
-/// Where a pointer is kept.
+/// The place of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// In the inode, at this index.
@@ -26,7 +26,7 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// Another place in the same array.
+    /// Returns another slot in the same array.
     pub fn at(self, index: u32) -> Self {
         match self {
             Self::Inode(_) => Self::Inode(index),
@@ -34,7 +34,7 @@ impl Slot {
         }
     }
 
-    /// The indirect block.
+    /// Returns the indirect block; `None` for a slot in the inode.
     pub fn table(self) -> Option<BlockNo> {
         match self {
             Self::Inode(_) => None,
@@ -43,30 +43,30 @@ impl Slot {
     }
 }
 
-/// A pointer of an indirect block; 0 behind its end.
+/// Returns a pointer of an indirect block; 0 past its end.
 pub(crate) fn pointer(bytes: &[u8], index: u32) -> u32 {
     bytes.as_chunks::<4>().0.get(index as usize).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Changes a pointer of an indirect block.
+/// Sets a pointer of an indirect block.
 pub(crate) fn set_pointer(bytes: &mut [u8], index: u32, value: u32) {
     bytes.as_chunks_mut::<4>().0[index as usize] = value.to_le_bytes();
 }
 
-/// The path to a block of a file: a pointer of the inode, then one in each indirect block.
+/// The path to a block of a file: a pointer in the inode, then one in each indirect block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PointerPath {
     indexes: [u32; 4],
-    /// Indirect blocks on the path.
+    /// Number of indirect blocks on the path.
     levels: usize,
     logical: FileBlock,
-    /// The block's place among those below the inode's pointer.
+    /// The block's index among the blocks below the inode's pointer.
     within: u64,
     fan: u64,
 }
 
 impl PointerPath {
-    /// The path to a block of a file; `None` where no pointer reaches.
+    /// Returns the path to a block of a file; `None` if no pointer reaches it.
     pub fn to(block_size: BlockSize, logical: FileBlock) -> Option<Self> {
         let fan = u64::from(block_size.pointers());
         let Some(mut within) = logical.0.checked_sub(DIRECT).map(u64::from) else {
@@ -92,70 +92,70 @@ impl PointerPath {
         None
     }
 
-    /// The block it leads to.
+    /// Returns the block at the end of the path.
     pub fn logical(&self) -> FileBlock {
         self.logical
     }
 
-    /// Indirect blocks on the path.
+    /// Returns the number of indirect blocks on the path.
     pub fn levels(&self) -> usize {
         self.levels
     }
 
-    /// The pointer of the inode, then one in each indirect block.
+    /// Returns the index in the inode, then the index in each indirect block.
     pub fn steps(&self) -> &[u32] {
         &self.indexes[..=self.levels]
     }
 
-    /// The place of the last pointer in its array.
+    /// Returns the index of the last pointer in its array.
     pub fn index(&self) -> u32 {
         self.indexes[self.levels]
     }
 
-    /// Places from the last pointer to the end of its array.
+    /// Returns the number of pointers from the last one to the end of its array.
     pub fn room(&self) -> u32 {
         let length = if self.levels == 0 { DIRECT } else { self.fan as u32 };
         length - self.index()
     }
 
-    /// The first block of the file below the path's indirect block of a level: 1 for the one whose
-    /// pointers lead to data.
+    /// Returns the first file block below the path's indirect block of a level. Level 1 is the
+    /// indirect block whose pointers refer to data.
     pub fn first_below(&self, level: usize) -> u32 {
         self.logical.0 - (self.within % self.fan.pow(level as u32)) as u32
     }
 
-    /// The end of the blocks below the path's indirect block of a level.
+    /// Returns the end of the file blocks below the path's indirect block of a level.
     pub fn end_below(&self, level: usize) -> u64 {
         u64::from(self.first_below(level)) + self.fan.pow(level as u32)
     }
 }
 
-/// The first block of a file below the pointer of the inode to a tree of so many levels.
+/// Returns the first file block below the inode's pointer to a tree of `levels` levels.
 pub(crate) fn first_of_tree(block_size: BlockSize, levels: u32) -> u64 {
     let fan = u64::from(block_size.pointers());
     u64::from(DIRECT) + (1..levels).map(|level| fan.pow(level)).sum::<u64>()
 }
 
-/// A pointer that is not 0, as it is stored.
+/// A stored pointer that is not 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pointer {
-    /// Where it is kept.
+    /// Its place.
     pub slot: Slot,
-    /// Where it leads to.
+    /// The block that it refers to.
     pub block: BlockNo,
-    /// 0 for one that leads to data.
+    /// 0 for a pointer to data.
     pub level: u32,
-    /// The first block of the file below it.
+    /// The first file block below it.
     pub first: u64,
 }
 
 /// Handles the pointers of a [`walk`].
 pub(crate) trait Visitor {
-    /// Takes a pointer before those below it. The walk goes on through an indirect block whose
-    /// bytes are the answer.
+    /// Visits a pointer before those below it. Returns the bytes of an indirect block to walk
+    /// through it.
     fn enter(&mut self, at: &Pointer) -> Result<Option<Block>>;
 
-    /// The walk has been through an indirect block.
+    /// Called after the walk through an indirect block.
     fn leave(&mut self, _at: &Pointer) -> Result<()> {
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<F: FnMut(&Pointer) -> Result<Option<Block>>> Visitor for F {
     }
 }
 
-/// Goes through the pointers that lead to a range of a file's blocks, in the order of the file.
+/// Walks through the pointers to a range of a file's blocks, in file order.
 pub(crate) fn walk(
     map: &[u32; MAP_ENTRIES],
     block_size: BlockSize,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(path.end_below(1), u64::from(double) + 512);
     }
 
-    /// Each block of a range is reached once, through the slots of its path.
+    /// The walk reaches each block of a range once, through the slots of its path.
     #[test]
     fn walk_and_path_agree() {
         let mut map = [0; MAP_ENTRIES];

@@ -1,4 +1,4 @@
-//! The superblock as a valid type: read once, checked, and written back with new counts.
+//! The superblock as a validated type: read once, checked, and written back with new counts.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,12 +17,12 @@ use crate::group::{Group, descriptor_table};
 use crate::types::{BlockSize, GroupNo, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
-/// Most groups; at this number descriptors alone take 64 MiB of memory.
+/// Maximum number of groups; their descriptors take 64 MiB of memory.
 const GROUPS_MAX: u32 = 1 << 21;
-/// Fewest blocks a group has, but the last.
+/// Minimum number of blocks in a group other than the last.
 const BLOCKS_PER_GROUP_MIN: u32 = 256;
 
-/// A superblock that was checked.
+/// A checked superblock.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     raw: RawSuperblock,
@@ -30,11 +30,11 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Reads the primary superblock of a device and checks it.
+    /// Reads and checks the primary superblock of a device.
     ///
     /// # Errors
-    /// [`Error::NotExt2`] where there is none, [`Error::UnknownFeatures`] where there are features
-    /// that must be known even to read, and damage.
+    /// [`Error::NotExt2`] if there is none, [`Error::UnknownFeatures`] if it has unknown `incompat`
+    /// features, damage, and errors of the device.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
@@ -49,8 +49,8 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// A short form of the volume's identity, so that inodes of another one, as after a new mkfs,
-    /// do not pass for those of this one.
+    /// Returns a short form of the volume's UUID. It distinguishes inodes of this file system from
+    /// those of another one, for example after a new mkfs.
     #[must_use]
     pub fn uuid_tag(&self) -> u32 {
         let words = self.raw.s_uuid.as_chunks().0.iter();
@@ -60,7 +60,7 @@ impl Superblock {
     /// Checks a superblock.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The same as [`read`](Self::read).
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         let raw = RawSuperblock::read_from_bytes(bytes)
             .map_err(|_short: zerocopy::SizeError<_, _>| damaged(Flaw::CutShort))?;
@@ -73,7 +73,8 @@ impl Superblock {
         let foreign = ForeignFeatures::of(&raw);
         refuse(foreign.forbidding_reads())?;
         let geometry = geometry(&raw).or_else(|error| {
-            // What contradicts this format may be right for a feature that is not known.
+            // A contradiction may be valid with an unknown feature, so unknown features are
+            // reported first.
             refuse(foreign)?;
             Err(error)
         })?;
@@ -84,13 +85,13 @@ impl Superblock {
         Self { raw, geometry }
     }
 
-    /// The fixed sizes.
+    /// Returns the fixed sizes.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// All fields as stored.
+    /// Returns all fields as stored.
     #[must_use]
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
@@ -100,21 +101,21 @@ impl Superblock {
         &mut self.raw
     }
 
-    /// The bytes to be stored.
+    /// Returns the bytes to store.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.raw.as_bytes()
     }
 
-    /// Whether the file system was unmounted in order and no contradiction was ever seen.
+    /// Whether the file system is marked clean and no error was recorded.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.raw.s_state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN
     }
 
-    /// Refuses a file system that must be neither changed nor judged: one with a feature that is
-    /// not known here, of any set. A kernel may write in spite of an unknown `compat` feature; a
-    /// checker must know it, and a writer that leaves a journal behind damages the next replay.
+    /// Refuses a file system with any unknown feature, of any set: it must be neither changed nor
+    /// judged. A kernel may write despite an unknown `compat` feature. But a checker must know it,
+    /// and a writer that leaves a journal behind damages the next replay.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].
@@ -122,11 +123,11 @@ impl Superblock {
         refuse(ForeignFeatures::of(&self.raw))
     }
 
-    /// Why the file system must not be changed as a whole.
+    /// Checks that the file system may be changed as a whole.
     ///
     /// # Errors
-    /// As [`check_writable`](Self::check_writable), and [`Error::BadParameters`] where it was not
-    /// left in order.
+    /// The same as [`check_writable`](Self::check_writable), and [`Error::BadParameters`] if it is
+    /// not clean.
     pub(crate) fn check_in_order(&self) -> Result<()> {
         self.check_writable()?;
         if self.is_clean() && self.raw.s_last_orphan.get() == 0 {
@@ -135,8 +136,8 @@ impl Superblock {
         Err(Error::BadParameters("it was not unmounted in order: repair it first"))
     }
 
-    /// Whether it says where a journal is. With the feature that goes with it, it is not one of
-    /// ours ([`check_writable`](Self::check_writable)).
+    /// Whether the superblock refers to a journal. If it also has the journal feature,
+    /// [`check_writable`](Self::check_writable) refuses it.
     pub(crate) fn has_stray_journal(&self) -> bool {
         let raw = &self.raw;
         raw.s_journal_inum.get() != 0
@@ -144,52 +145,53 @@ impl Superblock {
             || raw.s_journal_uuid.iter().any(|byte| *byte != 0)
     }
 
-    /// Makes it say that no journal is anywhere.
+    /// Removes all references to a journal.
     pub(crate) fn forget_journal(&mut self) {
         self.raw.s_journal_inum = 0.into();
         self.raw.s_journal_dev = 0.into();
         self.raw.s_journal_uuid.fill(0);
     }
 
-    /// Whether a `compat` feature is on.
+    /// Whether a `compat` feature is set.
     #[must_use]
     pub fn has_compat(&self, feature: u32) -> bool {
         self.raw.s_feature_compat.get() & feature != 0
     }
 
-    /// Whether an `incompat` feature is on.
+    /// Whether an `incompat` feature is set.
     #[must_use]
     pub fn has_incompat(&self, feature: u32) -> bool {
         self.raw.s_feature_incompat.get() & feature != 0
     }
 
-    /// Blocks kept for the super-user.
+    /// Returns the number of blocks reserved for the superuser.
     #[must_use]
     pub fn reserved_blocks(&self) -> u32 {
         self.raw.s_r_blocks_count.get()
     }
 
-    /// The seed of name hashes.
+    /// Returns the seed of name hashes.
     #[must_use]
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// The hash of directories yet to be indexed; half-MD4 where the stored number is unknown.
+    /// Returns the hash function of newly indexed directories; half-MD4 if the stored number is
+    /// unknown.
     #[must_use]
     pub fn hash_version(&self) -> HashVersion {
         HashVersion::from_code(self.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4)
     }
 
-    /// Whether names are hashed as signed characters. Where nothing tells, as on the machines
-    /// that make nearly all images.
+    /// Whether names are hashed as signed characters. Without a flag they are, because nearly all
+    /// images come from machines with signed characters.
     #[must_use]
     pub fn hash_is_signed(&self) -> bool {
         let flags = self.raw.s_flags.get();
         flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
     }
 
-    /// How the features say that directories are kept.
+    /// Returns the rules for directories according to the features.
     pub(crate) fn directory_rules(&self) -> Rules {
         let is_indexed = self.has_compat(compat::DIR_INDEX);
         let has_large = self.has_incompat(incompat::LARGE_DIR);
@@ -202,8 +204,8 @@ impl Superblock {
         }
     }
 
-    /// Sets the sizes of a file system that grew or shrank. The share of blocks that is kept for
-    /// the super-user stays.
+    /// Sets the sizes of a file system that grew or shrank. The percentage of reserved blocks
+    /// stays.
     pub(crate) fn set_sizes(&mut self, after: &Geometry) {
         let reserved = u64::from(self.reserved_blocks()) * u64::from(after.blocks)
             / u64::from(self.geometry.blocks);
@@ -212,7 +214,7 @@ impl Superblock {
         self.raw.s_r_blocks_count = (reserved as u32).into();
     }
 
-    /// Sets the counts of free blocks and inodes to those of all groups.
+    /// Sets the counts of free blocks and inodes to the sums over all groups.
     pub(crate) fn set_free(&mut self, groups: &[Group]) {
         let blocks: u32 = groups.iter().map(|group| group.free_blocks).sum();
         let inodes: u32 = groups.iter().map(|group| group.free_inodes).sum();
@@ -220,7 +222,7 @@ impl Superblock {
         self.raw.s_free_inodes_count = inodes.into();
     }
 
-    /// Writes the copies of superblock and descriptors, which are in other groups than the first.
+    /// Writes the copies of superblock and descriptors, which are in groups other than the first.
     pub(crate) fn write_copies(
         &mut self,
         device: &dyn BlockDevice,
@@ -237,8 +239,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the descriptors and the superblock of the first group, by which changes come into
-    /// use: the superblock when everything else is durable.
+    /// Writes the descriptors and the superblock of the first group. This puts all changes into
+    /// effect, so the superblock is written when everything else is durable.
     pub(crate) fn write_first(&self, device: &dyn BlockDevice, groups: &[Group]) -> Result<()> {
         let table = self.geometry.offset_of(self.geometry.descriptors_of(GroupNo(0)));
         device.write_at(table, &descriptor_table(groups))?;
@@ -247,7 +249,7 @@ impl Superblock {
         Ok(device.flush()?)
     }
 
-    /// The label; bytes of no fixed encoding.
+    /// Returns the volume name, whose bytes have no fixed encoding.
     #[must_use]
     pub fn label(&self) -> &[u8] {
         let name = &self.raw.s_volume_name;
@@ -268,7 +270,7 @@ fn ensure(holds: bool, what: Flaw) -> Result<()> {
     if holds { Ok(()) } else { Err(damaged(what)) }
 }
 
-/// Reads the sizes and checks that they can be: afterwards plain arithmetic on them is safe.
+/// Reads and checks the sizes; afterwards plain arithmetic on them is safe.
 fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     let block_size = BlockSize::from_log(raw.s_log_block_size.get())
         .ok_or_else(|| damaged(Flaw::BadBlockSize))?;

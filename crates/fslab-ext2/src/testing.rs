@@ -1,4 +1,4 @@
-//! What tests and the fuzz target of damaged images share.
+//! Code shared by tests and by the fuzz target for damaged images.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,15 +10,15 @@ use fslab_vfs_testing::client::Client;
 use crate::check::{check, repair};
 use crate::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 
-/// Files looked at in one image; damage can make a tree a circle.
+/// Maximum number of files visited in one image; damage can make the tree cyclic.
 const VISITS_MAX: u32 = 400;
-/// Changes of an image that one input makes, at most.
+/// Maximum number of changes that one fuzz input makes.
 const DAMAGES_MAX: usize = 40;
 const SAMPLE_BYTES: u64 = 2 << 20;
-/// Bytes that are damaged around what is not zeros.
+/// Damage is applied in pieces of this many bytes that are not all zeros.
 const PIECE_BYTES: usize = 64;
 
-/// Looks at everything in an image and changes some of it; errors are fine.
+/// Reads everything in an image and changes some of it; errors are allowed.
 pub fn use_image(device: Arc<dyn BlockDevice>) {
     let Ok(ext2) = Ext2::open(device, VolumeOptions::default()) else { return };
     let client = Client::new(&ext2);
@@ -43,7 +43,7 @@ pub fn use_image(device: Arc<dyn BlockDevice>) {
     drop(ext2.shutdown());
 }
 
-/// Reads a file in all ways, and changes it; errors are fine.
+/// Reads a file in all ways and changes it; errors are allowed.
 pub fn look_at(client: &Client<'_>, ino: Ino) {
     drop(client.readlink(ino));
     drop(client.listxattr(ino));
@@ -66,7 +66,7 @@ fn change(client: &Client<'_>, directory: Ino) {
     drop(client.rmdir(directory, "new directory"));
 }
 
-/// An image with some of everything, and which pieces of it are not zeros.
+/// An image with some of everything, and the offsets of its pieces that are not zeros.
 struct Sample {
     bytes: Vec<u8>,
     used: Vec<usize>,
@@ -88,8 +88,8 @@ impl Sample {
         Ok(Self { used: used.map(|(index, _)| index * PIECE_BYTES).collect(), bytes })
     }
 
-    /// The image with four bytes at each of some places made others: eight bytes of the input a
-    /// place and what comes there.
+    /// Returns the image with damage: eight bytes of the input give the place and the value of four
+    /// bytes.
     fn damaged(&self, input: &[u8]) -> Arc<MemoryDevice> {
         let mut bytes = self.bytes.clone();
         for [a, b, c, within, value @ ..] in input.as_chunks::<8>().0.iter().take(DAMAGES_MAX) {
@@ -98,7 +98,7 @@ impl Sample {
             bytes[at..at + 4].copy_from_slice(value);
         }
         let device = MemoryDevice::new(SAMPLE_BYTES);
-        // Of the same size: it fits.
+        // The data has the size of the device, so it fits.
         drop(device.write_at(0, &bytes));
         Arc::new(device)
     }
@@ -124,10 +124,10 @@ fn furnish(client: &Client<'_>) -> fslab_vfs::Result<()> {
     file.close()
 }
 
-/// Any bytes as damage of an image: whatever is then done with it ends.
+/// Damages an image by arbitrary bytes and uses it; every operation must end.
 ///
 /// # Errors
-/// Where the sample can't be made.
+/// Fails if the sample image can't be made.
 pub fn check_damaged(input: &[u8]) -> fslab_vfs::Result<()> {
     static SAMPLES: OnceLock<[Sample; 2]> = OnceLock::new();
     let Some((kind, damage)) = input.split_first() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Changing what a file system says of itself, while nobody uses it.
+//! Changing the label, UUID and reserved percentage of an unmounted file system.
 
 use fslab_vfs::BlockDevice;
 use zerocopy::{FromBytes, IntoBytes};
@@ -7,24 +7,25 @@ use crate::error::{Error, Result};
 use crate::format::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use crate::superblock::Superblock;
 
-/// Bytes of a label.
+/// Maximum length of a label, in bytes.
 const LABEL_BYTES: usize = 16;
 
-/// What is to be changed; `None` for what stays.
+/// The values to change; `None` keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Label, of at most 16 bytes without zeros.
+    /// Label of at most 16 bytes without zeros.
     pub label: Option<Vec<u8>>,
-    /// Identity; not zero.
+    /// UUID; not all zeros.
     pub uuid: Option<[u8; 16]>,
-    /// Percent of the blocks that are kept for the super-user, at most 50.
+    /// Percentage of blocks reserved for the superuser, at most 50.
     pub reserved_percent: Option<u8>,
 }
 
-/// Changes the superblock and all its copies. The first one is written last.
+/// Changes the superblock and all its copies. The primary superblock is written last.
 ///
 /// # Errors
-/// [`Error::BadParameters`] for what can't be; as [`Superblock::read`], and those of the device.
+/// [`Error::BadParameters`] for invalid values, the errors of [`Superblock::read`], and those of
+/// the device.
 pub fn tune(device: &dyn BlockDevice, tuning: &Tuning) -> Result<()> {
     tuning.check()?;
     let superblock = Superblock::read(device)?;
@@ -38,8 +39,7 @@ pub fn tune(device: &dyn BlockDevice, tuning: &Tuning) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// Changes the superblock at a place. A copy that is damaged stays as it is: it is for repair to
-/// make it again.
+/// Changes the superblock at an offset. A damaged copy is left for repair.
 fn change(device: &dyn BlockDevice, offset: u64, tuning: &Tuning) -> Result<()> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(offset, &mut bytes)?;

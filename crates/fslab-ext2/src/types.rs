@@ -1,29 +1,30 @@
-//! The numbers of an ext2 file system as types, so that a block can't be passed for a group.
+//! The numbers of an ext2 file system as distinct types, so that a block can't be passed for a
+//! group.
 
 use std::fmt;
 
-/// A block of the device, counted in units of the block size from its start.
+/// A block number: counts units of the block size from the start of the device.
 ///
-/// Block 0 never holds a file's data, so that 0 means "none" wherever the format stores a block.
+/// Block 0 never holds file data, so that 0 means "none" wherever the format stores a block number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockNo(pub u32);
 
-/// A block group, from 0.
+/// A block group number, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupNo(pub u32);
 
-/// A block of a file, from 0: what the block map turns into a [`BlockNo`].
+/// The index of a block in a file, from 0; the block map translates it to a [`BlockNo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileBlock(pub u32);
 
-/// An inode, from 1; 0 means "none" wherever the format stores one.
+/// An inode number, from 1; 0 means "none" wherever the format stores one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeNo(pub u32);
 
 impl InodeNo {
     /// The root directory.
     pub const ROOT: Self = Self(2);
-    /// The first inode that is not reserved, and by custom `lost+found`.
+    /// The first inode that is not reserved; by convention it is `lost+found`.
     pub const FIRST_FREE: Self = Self(11);
 }
 
@@ -39,68 +40,68 @@ macro_rules! display_as_number {
 
 display_as_number!(BlockNo, GroupNo, FileBlock, InodeNo);
 
-/// The size of a block: a power of two from 1 KiB to 64 KiB.
+/// A block size: a power of two from 1 KiB to 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockSize(u32);
 
 impl BlockSize {
-    /// The smallest.
+    /// The smallest block size.
     pub const MIN: Self = Self(1024);
-    /// The largest that the kernel mounts on every machine.
+    /// The largest block size that the kernel mounts on every machine.
     pub const KERNEL_MAX: Self = Self(4096);
-    /// The largest.
+    /// The largest block size.
     pub const MAX: Self = Self(65_536);
 
-    /// A size in bytes; `None` for one that no ext2 file system has.
+    /// Makes a block size from bytes; `None` if no ext2 file system can have it.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
         let fits = bytes.is_power_of_two() && (Self::MIN.0..=Self::MAX.0).contains(&bytes);
         fits.then_some(Self(bytes))
     }
 
-    /// From the superblock's `s_log_block_size`; `None` for more than 64 KiB.
+    /// Decodes the superblock's `s_log_block_size`; `None` for more than 64 KiB.
     #[must_use]
     pub fn from_log(log: u32) -> Option<Self> {
         (log <= 6).then(|| Self(1024 << log))
     }
 
-    /// As the superblock's `s_log_block_size`.
+    /// Returns the value of the superblock's `s_log_block_size`.
     #[must_use]
     pub fn log(self) -> u32 {
         self.0.trailing_zeros() - 10
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.0 as usize
     }
 
-    /// In bytes, for arithmetic with offsets.
+    /// Returns the size in bytes, for arithmetic with offsets.
     #[must_use]
     pub fn bytes_u64(self) -> u64 {
         u64::from(self.0)
     }
 
-    /// In bytes, for arithmetic with fields of the format.
+    /// Returns the size in bytes, for arithmetic with fields of the format.
     #[must_use]
     pub fn bytes_u32(self) -> u32 {
         self.0
     }
 
-    /// In units of 512 bytes.
+    /// Returns the size in units of 512 bytes.
     #[must_use]
     pub fn sectors(self) -> u32 {
         self.0 / 512
     }
 
-    /// Block numbers that fit into one block: the fan-out of an indirect block.
+    /// Returns how many block numbers fit into a block: the fan-out of an indirect block.
     #[must_use]
     pub fn pointers(self) -> u32 {
         self.0 / 4
     }
 
-    /// Bits of a bitmap block: the most blocks or inodes a group can have.
+    /// Returns the number of bits in a bitmap block: the maximum of blocks or inodes in a group.
     #[must_use]
     pub fn bits(self) -> u32 {
         self.0 * 8

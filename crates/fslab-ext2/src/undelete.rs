@@ -1,8 +1,8 @@
-//! Files that were deleted and whose bytes are still there.
+//! Finding deleted files whose content is still on the device.
 //!
-//! The engine leaves size and pointers in an inode that it deletes, as Linux did before it had
-//! journals, so that whoever looks before the blocks are used again gets the file back. The kernel
-//! clears them: of its deletions nothing can be found.
+//! The engine leaves size and pointers in a deleted inode, as Linux did before it had journals. The
+//! file can therefore be recovered until its blocks are reused. The kernel clears these fields, so
+//! files that it deleted can't be found.
 
 use fslab_vfs::{FileKind, Timestamp};
 use zerocopy::FromBytes;
@@ -22,17 +22,17 @@ pub struct Deleted {
     pub inode: InodeNo,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was deleted.
+    /// The time of deletion.
     pub time: Timestamp,
-    /// Blocks it had, indirect ones included.
+    /// Number of blocks it had, including indirect blocks.
     pub blocks: u64,
-    /// Those that have not been given to others since.
+    /// Number of these blocks that are free now.
     pub free: u64,
 }
 
 impl Deleted {
-    /// Whether none of its blocks has been given to another file. What has been written there and
-    /// deleted again in between can't be seen.
+    /// Whether none of its blocks belongs to another file now. A block that was reused and freed
+    /// again in between is not detected.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.free == self.blocks
@@ -40,10 +40,10 @@ impl Deleted {
 }
 
 impl Ext2 {
-    /// The regular files whose inodes still tell where their bytes were, in the order of inodes.
+    /// Returns the regular files whose deleted inodes still have their pointers, in inode order.
     ///
     /// # Errors
-    /// What the device answers; inodes that can't be are left out.
+    /// Errors of the device; invalid inodes are skipped.
     pub fn deleted(&self) -> Result<Vec<Deleted>> {
         let volume = self.volume();
         let mut found = Vec::new();
@@ -56,10 +56,10 @@ impl Ext2 {
         Ok(found)
     }
 
-    /// Reads from a deleted file; answers how much, 0 behind its end.
+    /// Reads from a deleted file; returns the number of bytes, 0 past its end.
     ///
     /// # Errors
-    /// `ENOENT` for an inode that is none, and what reading answers.
+    /// `ENOENT` if the inode is not a deleted file; errors of reading.
     pub fn read_deleted(&self, no: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let volume = self.volume();
         let inode = volume.buried(no)?.ok_or(fslab_vfs::Errno::NOENT)?;
@@ -69,14 +69,14 @@ impl Ext2 {
     /// Whether a block is marked as free.
     ///
     /// # Errors
-    /// What the device answers.
+    /// Errors of the device.
     pub fn is_free(&self, block: BlockNo) -> Result<bool> {
         self.volume().is_free(block)
     }
 }
 
 impl Volume {
-    /// A deleted regular file with pointers, as it was.
+    /// Returns a deleted regular file with pointers, as it was before.
     fn buried(&self, no: InodeNo) -> Result<Option<Inode>> {
         if !self.geometry().is_usable(no) {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Volume {
                 FileKind::from_mode(raw.i_mode.get().into()) == Some(FileKind::Regular);
             let has_map = raw.i_block.iter().any(|pointer| pointer.get() != 0);
             let deleted = raw.i_dtime.get();
-            // One that has a name, so that it is read like others; the time goes with it.
+            // Parse it as an inode with one name; otherwise it would count as unused.
             raw.i_links_count = 1.into();
             is_deleted
                 && is_regular
@@ -99,11 +99,11 @@ impl Volume {
         if !is_file {
             return Ok(None);
         }
-        // What can't be parsed is nothing that can be had back.
+        // An inode that can't be parsed can't be recovered.
         Ok(Inode::parse(no, &bytes).ok().flatten())
     }
 
-    /// `None` where its pointers can't be followed.
+    /// Describes a deleted file; `None` if its pointers can't be followed.
     fn describe(&self, inode: &Inode) -> Result<Option<Deleted>> {
         let (mut all, mut free) = (0, 0);
         let mut answer = Ok(());

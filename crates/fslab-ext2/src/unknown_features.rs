@@ -1,17 +1,17 @@
-//! Features of ext3 and ext4 that this crate does not know: which they are, and what to do.
+//! Features of ext3 and ext4 that this crate does not know: their names and their consequences.
 
 use std::fmt;
 
 use crate::format::{RawSuperblock, compat, incompat, ro_compat};
 
-/// Unknown features of a file system, as bits of the superblock's three sets.
+/// The unknown features of a file system, as bits of the superblock's three sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForeignFeatures {
-    /// Of `s_feature_compat`.
+    /// Bits of `s_feature_compat`.
     pub compat: u32,
-    /// Of `s_feature_incompat`.
+    /// Bits of `s_feature_incompat`.
     pub incompat: u32,
-    /// Of `s_feature_ro_compat`.
+    /// Bits of `s_feature_ro_compat`.
     pub ro_compat: u32,
 }
 
@@ -58,7 +58,7 @@ const RO_COMPAT: &[(u32, &str)] = &[
 ];
 
 impl ForeignFeatures {
-    /// The unknown features of a superblock.
+    /// Returns the unknown features of a superblock.
     pub(crate) fn of(raw: &RawSuperblock) -> Self {
         let known_compat =
             compat::DIR_PREALLOC | compat::EXT_ATTR | compat::RESIZE_INODE | compat::DIR_INDEX;
@@ -72,7 +72,7 @@ impl ForeignFeatures {
         }
     }
 
-    /// Those that forbid even to read.
+    /// Returns the features that forbid even reading.
     pub(crate) fn forbidding_reads(self) -> Self {
         Self { incompat: self.incompat, ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl ForeignFeatures {
         for (bits, letter, known) in sets {
             for number in (0..u32::BITS).filter(|number| bits >> number & 1 == 1) {
                 let name = known.iter().find(|(bit, _)| *bit == 1 << number);
-                // As e2fsprogs prints a feature without a name.
+                // The way in which e2fsprogs prints a feature without a name.
                 names.push(name.map_or_else(
                     || format!("FEATURE_{letter}{number}"),
                     |(_, name)| (*name).to_owned(),

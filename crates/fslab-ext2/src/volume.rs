@@ -1,7 +1,7 @@
 //! A file system in use: its superblock, caches and free space, and its inodes by number.
 //!
-//! Reading takes `&self`, changing `&mut self`; whoever shares a volume locks it. No operation here
-//! knows names, handles or requests: that is `fs`.
+//! Reading takes `&self`, changing takes `&mut self`; the owner of a shared volume locks it.
+//! Nothing here knows names, handles or requests; the module `fs` does.
 
 use std::sync::Arc;
 
@@ -29,29 +29,29 @@ use crate::write_order::order::Order;
 /// How a file system is used.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Nothing is written, whatever is asked (`EROFS`).
+    /// Refuses every change with `EROFS`; nothing is written.
     pub read_only: bool,
-    /// Which uses of files are recorded.
+    /// Which accesses update the access time.
     pub access_times: AccessTimes,
-    /// When what was freed may be used again.
+    /// When freed blocks and inodes may be used again.
     pub reuse: Reuse,
-    /// What becomes of directories that outgrow a block; `None` for what the features say.
+    /// The form of directories larger than a block; `None` to choose by the feature flags.
     pub form: Option<Form>,
-    /// Whether directories give blocks back.
+    /// Whether directories free blocks that become empty.
     pub shrink_directories: bool,
-    /// Where inodes and blocks go; one of [`crate::alloc::POLICIES`].
+    /// The allocation policy; one of [`crate::alloc::POLICIES`].
     pub policy: &'static PolicySpec,
-    /// Whether blocks that were placed apart are moved together while they are written.
+    /// Whether a file's scattered blocks are moved together while they are written.
     pub clustering: Clustering,
-    /// Decides what the policy leaves to chance.
+    /// Seed for the random choices of the policy.
     pub seed: u64,
-    /// Directories are listed in the order of their inode numbers.
+    /// Lists directories in the order of their inode numbers.
     pub list_by_inode: bool,
-    /// Closing a file that was open for writing makes durable what was done before.
+    /// Closing a file that was open for writing makes everything durable that was done before.
     pub sync_on_close: bool,
-    /// Bytes of changed metadata that may wait to be written.
+    /// Maximum number of bytes of changed metadata that wait to be written.
     pub dirty_bytes_max: usize,
-    /// Bytes of unchanged metadata that are kept.
+    /// Maximum number of bytes of unchanged metadata in the cache.
     pub clean_bytes_max: usize,
 }
 
@@ -86,25 +86,26 @@ pub(crate) struct Volume {
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
     pub(crate) now: Timestamp,
-    /// Whether its caller may take the blocks that are kept for the super-user.
+    /// Whether the caller of this request may use the blocks reserved for the superuser.
     pub(crate) privileged: bool,
-    /// Whether the superblock on the device says that all is in order, and whether it did at
-    /// first.
+    /// Whether the superblock on the device marks the file system as clean, and whether it did when
+    /// it was opened.
     pub(crate) says_clean: bool,
     pub(crate) was_clean: bool,
-    /// Why it must not say so again.
+    /// The errors that forbid marking it as clean again.
     pub(crate) trouble: ErrorState,
-    /// Bytes of files were written that no barrier has made durable.
+    /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// What was freed looks usable, and no barrier yet stands behind what led to it.
+    /// Freed blocks and inodes have been marked usable, but no barrier has yet made durable that
+    /// their old references are gone.
     pub(crate) reuse_waits: bool,
 }
 
 impl Volume {
-    /// Reads what is needed of a device to use the file system on it.
+    /// Reads the metadata needed to use the file system on a device.
     ///
     /// # Errors
-    /// Where there is no file system, or none that can be used as the options say.
+    /// Fails if the device has no file system, or none that can be used with these options.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
         if !options.read_only {
@@ -149,13 +150,13 @@ impl Volume {
         self.geometry().block_size
     }
 
-    /// Units of 512 bytes in a block.
+    /// Returns the number of 512-byte sectors in a block.
     pub fn block_sectors(&self) -> u32 {
         self.block_size().sectors()
     }
 
-    /// Begins a change: refused on a read-only volume, and preceded by writing when too much
-    /// waits to be written.
+    /// Begins a change. Fails on a read-only volume; flushes first when too much metadata waits to
+    /// be written.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         if self.options.read_only {
             return Err(Errno::ROFS.into());
@@ -169,7 +170,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes sure that so many blocks can be taken.
+    /// Makes sure that `blocks` blocks can be allocated.
     pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
         self.confirm_freed()?;
         if !self.space.has_blocks(blocks, privileged) {
@@ -181,7 +182,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where an inode's bytes are: block and offset.
+    /// Returns the block and offset of an inode's bytes.
     pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
         let geometry = self.geometry();
         let usable = Some(no).filter(|no| geometry.is_usable(*no));
@@ -190,14 +191,14 @@ impl Volume {
             .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NotForFiles))
     }
 
-    /// Looks at an inode's bytes.
+    /// Passes an inode's bytes to `look`.
     pub fn inode_bytes<R>(&self, no: InodeNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let (block, offset) = self.place_of_bytes(no)?;
         let end = offset + self.geometry().inode_size as usize;
         self.cache.look(block, |bytes| look(&bytes[offset..end]))
     }
 
-    /// Changes an inode's bytes.
+    /// Passes an inode's bytes to `change` for changing.
     pub fn change_inode<R>(
         &mut self,
         no: InodeNo,
@@ -208,26 +209,26 @@ impl Volume {
         self.cache.modify(block, Role::Inodes, |bytes| change(&mut bytes[offset..end]))
     }
 
-    /// The inode of a number.
+    /// Returns the inode with a number.
     ///
     /// # Errors
-    /// `ESTALE` for one that is not in use.
+    /// `ESTALE` for an inode that is not in use.
     pub fn inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
         Ok(inode.ok_or(Errno::STALE)?)
     }
 
-    /// Whether the bitmaps say that an inode is in use.
+    /// Whether the inode bitmap marks an inode as in use.
     pub fn is_taken(&self, no: InodeNo) -> Result<bool> {
         let Some((group, index)) = self.geometry().place_of_inode(no) else { return Ok(false) };
         let bitmap = self.space.groups()[group.0 as usize].inode_bitmap;
         self.cache.look(bitmap, |bits| bits::is_set(bits, index))
     }
 
-    /// The inode that a directory leads to.
+    /// Returns the inode that a directory entry refers to.
     ///
     /// # Errors
-    /// Damage where there is none.
+    /// Damage if that inode is not in use.
     pub fn named_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
         let inode = inode.filter(|inode| inode.links > 0);
@@ -239,8 +240,7 @@ impl Volume {
         self.change_inode(inode.no, |bytes| inode.store(bytes))
     }
 
-    /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
-    /// generation it is to have.
+    /// Allocates an inode for a new file and resets its bytes. Returns its number and generation.
     pub fn take_inode(&mut self, parent: InodeNo, kind: FileKind) -> Result<(InodeNo, u32)> {
         self.confirm_freed()?;
         if self.space.must_settle_for_inode() {
@@ -259,8 +259,8 @@ impl Volume {
         Ok((no, last.wrapping_add(1)))
     }
 
-    /// Frees an inode that has no name and is not open, and all its blocks. Where that fails, a
-    /// check is due: the inode may be on no list any more and keep what it has.
+    /// Frees an inode without names or open handles, with all its blocks. If that fails, a check is
+    /// due: the inode may no longer be on any list and still own blocks.
     pub fn delete_inode(&mut self, no: InodeNo) -> Result<()> {
         let answer = self.free_with_blocks(no);
         answer.inspect_err(|error| self.trouble.log(&format!("inode {no} is not freed"), error))
@@ -274,7 +274,7 @@ impl Volume {
         let was = Some(inode.clone());
         if self.has_map(&inode) {
             let answer = self.unmap(&mut inode, 0..u64::MAX);
-            // What was freed before a failure is not the inode's any more.
+            // Blocks freed before a failure no longer belong to the inode.
             self.store_inode(&inode)?;
             answer?;
         }
@@ -285,14 +285,14 @@ impl Volume {
         self.space.free_inode(&mut self.cache, no, inode.kind)
     }
 
-    /// Whether an inode's map leads to blocks.
+    /// Whether an inode has a block map.
     pub fn has_map(&self, inode: &Inode) -> bool {
         inode.has_map(self.block_sectors())
     }
 }
 
 impl Volume {
-    /// Puts an inode on the list of those without a name that are still open.
+    /// Adds an inode to the list of orphans: inodes without a name that are still open.
     pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
         if self.orphans.contains(no) {
             return Ok(());
@@ -303,7 +303,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes an inode off the list, if it is there.
+    /// Removes an inode from the list of orphans if it is there.
     pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
         let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
         if let Some(after) = after {
@@ -315,22 +315,22 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes an orphan lead to the one added before it.
+    /// Links an orphan to the one that was added before it.
     fn lead_orphan(&mut self, no: InodeNo, before: u32) -> Result<()> {
         let mut inode = self.inode(no)?;
         inode.deleted = before;
         self.store_inode(&inode)
     }
 
-    /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and
-    /// all other files can be used.
+    /// Frees the orphans that a crash left on the list. Orphans that cannot be freed are skipped: a
+    /// check will find them, and all other files remain usable.
     pub(crate) fn release_orphans(&mut self) {
         let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
         if next.0 == 0 {
             return;
         }
         self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
-        // So that the superblock is written without the list.
+        // Ensures that the superblock is written without the list.
         self.space.changed = true;
         for _ in 0..self.geometry().inodes() {
             if next.0 == 0 {
@@ -342,7 +342,7 @@ impl Volume {
         self.trouble.log("some orphans stay", &endless);
     }
 
-    /// Frees one; answers the next, or 0 where the list can't be followed.
+    /// Frees one orphan. Returns the next one, or 0 if the list cannot be followed.
     fn release_orphan(&mut self, no: InodeNo) -> InodeNo {
         let inode = match self.inode(no) {
             Ok(inode) => inode,
@@ -362,7 +362,7 @@ impl Volume {
 
 fn rules(superblock: &Superblock, options: &VolumeOptions) -> dir::Rules {
     let by_features = superblock.directory_rules();
-    // Without the feature, others would not keep an index right.
+    // Other implementations would not keep an index consistent without the feature flag.
     let form = options.form.filter(|_| by_features.form == Form::Indexed);
     let form = form.unwrap_or(by_features.form);
     dir::Rules { form, shrink: options.shrink_directories, ..by_features }

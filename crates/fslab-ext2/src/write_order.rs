@@ -2,9 +2,9 @@
 //! Performance in File Systems", OSDI 1994) in coarse steps.
 //!
 //! - `dependencies` assigns each change to its step as the change is made.
-//! - `order` has what is known of changes that wait.
+//! - `order` holds the state of changes that wait.
 //! - `flush` writes everything, step by step.
-//! - `closure` writes what an fsync of one file needs, and nothing else.
+//! - `closure` writes only what an fsync of one file needs.
 
 pub(crate) mod closure;
 pub(crate) mod dependencies;

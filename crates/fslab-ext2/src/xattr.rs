@@ -1,4 +1,4 @@
-//! Extended attributes of inodes: in the inode while there is room, else in a block.
+//! Extended attributes of inodes: stored in the inode while there is room, else in a block.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 use crate::xattr_region::{Attribute, Region, check_block, reference_count, set_reference_count};
 
-/// What stands for the first part of a name: `e_name_index`.
+/// The codes of name prefixes: `e_name_index`.
 const PREFIXES: [(u8, &str); 6] = [
     (1, "user."),
     (2, acl::ACCESS),
@@ -25,7 +25,7 @@ const PREFIXES: [(u8, &str); 6] = [
     (7, "system."),
 ];
 
-/// A name, as it is stored.
+/// A name in stored form.
 struct StoredName<'a> {
     index: u8,
     rest: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> StoredName<'a> {
         let bytes = name.as_bytes();
         let found = PREFIXES.iter().find_map(|(index, prefix)| {
             let rest = bytes.strip_prefix(prefix.as_bytes())?;
-            // The two whole names have nothing behind them.
+            // The two full names take no suffix.
             (prefix.ends_with('.') || rest.is_empty()).then_some(Self { index: *index, rest })
         });
         Ok(found.ok_or(Errno::OPNOTSUPP)?)
@@ -69,7 +69,7 @@ impl Attributes {
 }
 
 impl Volume {
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub(crate) fn xattr(&self, inode: &Inode, name: &OsStr) -> Result<Option<Vec<u8>>> {
         let name = StoredName::of(name)?;
         let attributes = self.attributes(inode)?;
@@ -82,7 +82,7 @@ impl Volume {
         }
     }
 
-    /// The names of all attributes, each ended by a zero byte.
+    /// Returns the names of all attributes, each terminated by a zero byte.
     pub(crate) fn xattr_names(&self, inode: &Inode) -> Result<Vec<u8>> {
         let attributes = self.attributes(inode)?;
         let mut names = Vec::new();
@@ -97,7 +97,7 @@ impl Volume {
         Ok(names)
     }
 
-    /// Sets an attribute as `mode` says.
+    /// Sets an attribute according to `mode`.
     pub(crate) fn set_xattr(
         &mut self,
         inode: &mut Inode,
@@ -120,11 +120,11 @@ impl Volume {
         attributes.remove(&name);
         let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
         let is_in_block = self.place_attribute(inode.no, &mut attributes, new, was_in_block)?;
-        // The block is written before the inode, and would have lost it by then.
+        // The block is written before the inode, so the device could lack the attribute in between.
         self.store_attributes(inode, attributes, was_in_block && !is_in_block)
     }
 
-    /// Removes an attribute; answers whether it was there.
+    /// Removes an attribute; returns whether it existed.
     pub(crate) fn remove_xattr(&mut self, inode: &mut Inode, name: &OsStr) -> Result<bool> {
         let name = StoredName::of(name)?;
         let mut attributes = self.attributes(inode)?;
@@ -136,7 +136,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Whether an inode can have attributes at all, without reading them.
+    /// Whether an inode may have attributes, found without parsing them.
     pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> Result<bool> {
         let in_inode = self.inode_bytes(inode.no, |bytes| {
             Inode::xattr_region(bytes).first_chunk().is_some_and(|magic| *magic != [0; 4])
@@ -144,8 +144,8 @@ impl Volume {
         Ok(in_inode || inode.xattr_block.is_some())
     }
 
-    /// Puts a new attribute where there is room: where it was in the block, there, else the inode,
-    /// else the block. Answers whether it is in the block.
+    /// Puts a new attribute into the inode or, without room there, into the block. If it was in the
+    /// block, the block is tried first. Returns whether it is in the block.
     fn place_attribute(
         &self,
         no: InodeNo,
@@ -189,9 +189,9 @@ impl Volume {
         is_data.then_some(block).ok_or(Error::damaged(place, Flaw::XattrOutside))
     }
 
-    /// Stores attributes that were found to fit. The block comes first: it is what can fail. Where
-    /// one `moved` from it to the inode, the others go to a new one, which comes into use together
-    /// with the inode.
+    /// Stores attributes that are known to fit. The block is stored first, because only that can
+    /// fail. If an attribute `moved` from the block to the inode, the remaining ones go to a new
+    /// block, which takes effect together with the inode.
     fn store_attributes(
         &mut self,
         inode: &mut Inode,
@@ -215,7 +215,8 @@ impl Volume {
         self.store_inode(inode)
     }
 
-    /// The block of attributes that belongs to this inode alone; a new one where it is to be.
+    /// Returns the attribute block that belongs to this inode alone; allocates one if needed or if
+    /// `new`.
     fn own_xattr_block(&mut self, inode: &mut Inode, new: bool) -> Result<BlockNo> {
         if let Some(block) = inode.xattr_block.filter(|_| !new) {
             let block = self.checked_xattr_block(inode.no, block)?;
@@ -231,11 +232,12 @@ impl Volume {
         Ok(block)
     }
 
-    /// The inode no longer has a block of attributes; frees it when nobody shares it.
+    /// Detaches an inode's attribute block; frees it if no other inode shares it.
     pub(crate) fn drop_xattr_block(&mut self, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
         match self.release_xattr_block(inode.no, block) {
-            // It may be another file's, and it is left alone. The inode goes without it.
+            // The block may belong to another file, so it is left alone; the inode is detached from
+            // it.
             Err(error @ Error::Damaged(_)) => {
                 let what = format!("inode {} leaves a block of attributes", inode.no);
                 self.trouble.log(&what, &error);

@@ -1,4 +1,4 @@
-//! A region of extended attributes: entries from its start, their values from its end.
+//! A region of extended attributes: entries from its start, values from its end.
 //!
 //! ```text
 //! inode   magic u32 | entry ... entry | 0 u32 |  ... value value   offsets from the first entry
@@ -12,16 +12,16 @@ use crate::format::{
     RawXattrEntry, RawXattrHeader, XATTR_ENTRY_BYTES, XATTR_HEADER_BYTES, XATTR_MAGIC,
 };
 
-/// Entries end with four zero bytes.
+/// Length of the four zero bytes that end the entries.
 const END_BYTES: usize = 4;
 const MAGIC_BYTES: usize = 4;
-/// Where an entry says where its value is.
+/// Offset of the value offset in an entry.
 const VALUE_OFFSET: usize = std::mem::offset_of!(RawXattrEntry, e_value_offs);
 
-/// An attribute as it is stored.
+/// A stored attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attribute {
-    /// Stands for the first part of the name.
+    /// The code of the name's prefix.
     pub index: u8,
     /// The rest of the name.
     pub name: Vec<u8>,
@@ -37,17 +37,17 @@ impl Attribute {
         self.entry_bytes() + self.value.len().next_multiple_of(4)
     }
 
-    /// The order in which the kernel searches a block.
+    /// Returns the sort key by which the kernel searches a block.
     fn key(&self) -> (u8, usize, &[u8]) {
         (self.index, self.name.len(), &self.name)
     }
 
-    /// The entry's hash, by which the kernel finds equal blocks. Characters are signed.
+    /// Returns the entry's hash, by which the kernel finds equal blocks. Characters are signed.
     fn hash(&self) -> u32 {
         self.hash_with(|byte| i32::from(byte.cast_signed()).cast_unsigned())
     }
 
-    /// Whether a hash is this entry's. Some kernels took characters as unsigned.
+    /// Whether a hash is this entry's; some kernels used unsigned characters.
     fn has_hash(&self, hash: u32) -> bool {
         hash == self.hash() || hash == self.hash_with(u32::from)
     }
@@ -62,10 +62,10 @@ impl Attribute {
     }
 }
 
-/// Which kind of region.
+/// The kind of region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
-    /// Behind the fields of an inode.
+    /// After the fields of an inode.
     Inode,
     /// A block of its own.
     Block,
@@ -80,26 +80,26 @@ impl Region {
         if self == Self::Inode { MAGIC_BYTES } else { 0 }
     }
 
-    /// Whether a region of so many bytes has room for the attributes.
+    /// Whether a region of `length` bytes has room for the attributes.
     pub fn fits(self, length: usize, attributes: &[Attribute]) -> bool {
         let bytes: usize = attributes.iter().map(Attribute::bytes).sum();
         self.entries_start() + bytes + END_BYTES <= length
     }
 
-    /// Reads a region.
+    /// Parses a region.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the flaw of a damaged region.
     pub fn parse(self, region: &[u8]) -> Checked<Vec<Attribute>> {
         let entries = self.entries(region)?;
         Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
     }
 
-    /// Reads a region as e2fsck does: hashes must be right too (inodes may do without), and no
-    /// byte may be of two values, or of a value and an entry.
+    /// Checks a region as e2fsck does. Hashes must be right too, although inodes may omit them. No
+    /// byte may belong to two values, or to a value and an entry.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the flaw of a damaged region.
     pub fn verify(self, region: &[u8]) -> Checked<()> {
         let entries = self.entries(region)?;
         if !self.is_disjoint(region, &entries) {
@@ -128,7 +128,7 @@ impl Region {
         is_behind_entries && values.windows(2).all(|pair| pair[0].1 <= pair[1].0)
     }
 
-    /// All entries with their hashes as stored.
+    /// Returns all entries with their stored hashes.
     fn entries(self, region: &[u8]) -> Checked<Vec<(u32, Attribute)>> {
         let magic = region.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         match self {
@@ -170,7 +170,8 @@ impl Region {
         Ok((raw.e_hash.get(), Attribute { index: raw.e_name_index, name, value }))
     }
 
-    /// Writes a region that [`fits`](Self::fits). The reference count of a block becomes 1.
+    /// Writes attributes into a region in which they [`fit`](Self::fits). The reference count of a
+    /// block becomes 1.
     pub fn write(self, region: &mut [u8], attributes: &mut [Attribute]) {
         region.fill(0);
         if attributes.is_empty() {
@@ -218,10 +219,10 @@ impl Region {
     }
 }
 
-/// Whether a block is one of attributes, by its header.
+/// Checks the header of an attribute block.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the flaw of a damaged header.
 pub(crate) fn check_block(block: &[u8]) -> Checked<()> {
     match RawXattrHeader::ref_from_prefix(block) {
         Ok((header, _)) if header.h_magic.get() == XATTR_MAGIC => match header.h_blocks.get() {
@@ -232,12 +233,12 @@ pub(crate) fn check_block(block: &[u8]) -> Checked<()> {
     }
 }
 
-/// How many inodes share a block of attributes.
+/// Returns the number of inodes that share an attribute block.
 pub(crate) fn reference_count(block: &[u8]) -> u32 {
     RawXattrHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.h_refcount.get())
 }
 
-/// Changes how many inodes share a block of attributes.
+/// Sets the number of inodes that share an attribute block.
 pub(crate) fn set_reference_count(block: &mut [u8], count: u32) {
     if let Ok((header, _)) = RawXattrHeader::mut_from_prefix(block) {
         header.h_refcount = count.into();

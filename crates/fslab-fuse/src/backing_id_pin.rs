@@ -1,9 +1,9 @@
-//! Keeps the kernel's table of backing files from being built and torn down at each opening.
+//! Keeps the kernel's table of backing files from being rebuilt at each open.
 //!
-//! The table is a radix tree, and its numbers only go up: a single number far from zero needs a
-//! node on each level, all made when a lone file is registered and freed (through RCU) when it is
-//! closed. One number that stays in the leaf where the next ones will lie keeps those nodes: about
-//! 2 us an opening of 13.
+//! The table is a radix tree, and its numbers only increase. A single number far from zero needs a
+//! node on each level. All these nodes are allocated when a lone file is registered, and freed
+//! (through RCU) when it is closed. One number that stays in the leaf of the next numbers keeps the
+//! nodes: it saves about 2 us of 13 per open.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,13 +11,13 @@ use rustix::fs::MemfdFlags;
 
 use crate::transport::Transport;
 
-/// Numbers in one leaf of the tree are equal but for so many low bits (`XA_CHUNK_SHIFT`).
+/// Number of low bits in which numbers of one leaf differ (`XA_CHUNK_SHIFT`).
 const LEAF_BITS: u32 = 6;
 
-/// An empty file without a name, registered where the last file was.
+/// An empty unnamed file, registered in the leaf of the last file.
 #[derive(Debug)]
 pub(crate) struct BackingIdPin {
-    /// `None` where it could not be made: openings then cost a little more.
+    /// `None` if it could not be made: opens then cost a little more.
     file: Option<OwnedFd>,
     number: Option<i32>,
 }
@@ -30,7 +30,7 @@ impl BackingIdPin {
         Self { file, number: None }
     }
 
-    /// Follows a number that was just given, if it lies in another leaf.
+    /// Moves to the leaf of a number that was just assigned, if it is another leaf.
     pub fn follow(&mut self, given: i32, transport: &dyn Transport) {
         if self.number.is_some_and(|number| number >> LEAF_BITS == given >> LEAF_BITS) {
             return;
@@ -57,7 +57,7 @@ mod tests {
     use super::BackingIdPin;
     use crate::transport::{ReadMode, Received, Transport};
 
-    /// Numbers what is registered as the kernel does: one after the other, never again.
+    /// Numbers registered files as the kernel does: consecutively, without reuse.
     #[derive(Debug, Default)]
     struct Table {
         next: Mutex<i32>,
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Opens and closes a file, and answers its number.
+    /// Registers and releases a file, and returns its number.
     fn pass_a_file_through(pin: &mut BackingIdPin, table: &Table) -> i32 {
         let number = table.register_backing(pin.file.as_ref().unwrap().as_fd()).unwrap();
         pin.follow(number, table);

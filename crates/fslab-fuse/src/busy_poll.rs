@@ -1,13 +1,13 @@
 //! Busy polling: a thread that has served a request polls for the next one for a while before it
 //! blocks.
 //!
-//! Waking a sleeping thread on an idle processor can cost more than serving a request. Where
-//! requests follow each other quickly, a reader stays awake a little and yields its processor to
-//! any other thread that is ready. Where they do not, it blocks at once.
+//! Waking a thread on an idle processor can cost more than serving a request. If requests follow
+//! each other quickly, a reader stays awake for a while and yields its processor to any other ready
+//! thread. Otherwise it blocks at once.
 //!
-//! A descriptor of /dev/fuse either blocks or answers at once, so a reader has one of each. Polling
-//! a non-blocking descriptor with poll(2) would cost two more system calls a request, and wake
-//! every sleeping reader for each request, where a blocking read wakes one.
+//! A descriptor of /dev/fuse either blocks or returns at once, so a reader has one of each. Polling
+//! a non-blocking descriptor with poll(2) would cost two more system calls for each request. It
+//! would also wake every sleeping reader, whereas a blocking read wakes only one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use fslab_vfs::Errno;
 
 use crate::transport::{ReadMode, Received, Transport};
 
-/// How one thread gets its requests.
+/// A thread's source of requests.
 #[derive(Debug)]
 pub(crate) struct Reader {
     blocking: Arc<dyn Transport>,
-    /// `None` where the thread never polls.
+    /// `None` if the thread never polls.
     polling: Option<Arc<dyn Transport>>,
     poll_time: PollTime,
 }
@@ -28,24 +28,24 @@ pub(crate) struct Reader {
 /// A request in the reader's buffer.
 pub(crate) struct NextRequest<'a> {
     pub length: usize,
-    /// The descriptor that it came from, which its reply must go to.
+    /// The descriptor on which it arrived, to which its reply must be sent.
     pub transport: &'a Arc<dyn Transport>,
-    /// From the call to the arrival.
+    /// Time from the call to the arrival.
     pub waited: Duration,
     pub arrived: Instant,
 }
 
 #[cfg(test)]
 impl<'a> NextRequest<'a> {
-    /// One that comes now.
+    /// A request that arrives now.
     pub fn arriving(transport: &'a Arc<dyn Transport>) -> Self {
         Self { length: 0, transport, waited: Duration::ZERO, arrived: Instant::now() }
     }
 }
 
 impl Reader {
-    /// A reader of a connection that stays awake for at most `poll` between requests. Where there
-    /// are no more descriptors, the reader shares that of the connection, which is slower.
+    /// A reader of a connection that stays awake for at most `poll` between requests. If no more
+    /// descriptors are available, it shares that of the connection, which is slower.
     pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
         Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
             tracing::info!(%error, "a thread shares the descriptor of its mount");
@@ -53,7 +53,7 @@ impl Reader {
         })
     }
 
-    /// A reader on the connection's own descriptor, which takes no other and never polls.
+    /// A reader on the connection's own descriptor, which uses no other descriptor and never polls.
     pub fn sharing(connection: &Arc<dyn Transport>) -> Self {
         let poll_time = PollTime::new(Duration::ZERO);
         Self { blocking: Arc::clone(connection), polling: None, poll_time }
@@ -66,7 +66,7 @@ impl Reader {
         Ok(Self { blocking: connection.another(ReadMode::Blocking)?, polling, poll_time })
     }
 
-    /// Waits for the next request; `None` when the mount is gone.
+    /// Waits for the next request; `None` after the unmount.
     pub fn next(&mut self, buffer: &mut [u8]) -> Result<Option<NextRequest<'_>>, Errno> {
         let asked = Instant::now();
         let (received, polled) = match self.poll(asked, buffer)? {
@@ -85,7 +85,7 @@ impl Reader {
         }))
     }
 
-    /// Polls until the poll time is over, yielding the processor after each try.
+    /// Polls for the poll time, yielding the processor after each attempt.
     fn poll(&self, asked: Instant, buffer: &mut [u8]) -> Result<Received, Errno> {
         let poll_time = self.poll_time.now();
         let Some(polling) = self.polling.as_ref().filter(|_| !poll_time.is_zero()) else {
@@ -100,32 +100,33 @@ impl Reader {
     }
 }
 
-/// Polls without a request after which polling is no longer worth it.
+/// Number of polls without a request after which polling stops.
 const IN_VAIN_MAX: u32 = 8;
 
-/// What a reader has learnt of the time between requests.
+/// Adapts polling to the time between requests.
 #[derive(Debug)]
 pub(crate) struct PollTime {
-    /// The longest poll; zero to block at once, always.
+    /// The maximum poll time; zero to always block at once.
     most: Duration,
     in_vain: u32,
 }
 
 impl PollTime {
-    /// Polls for at most `most`. With one processor, polling would keep the caller from running.
+    /// Polls for at most `most`. With one processor there is no polling, because it would keep the
+    /// caller from running.
     pub fn new(most: Duration) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { most: if processors > 1 { most } else { Duration::ZERO }, in_vain: 0 }
     }
 
-    /// How long to poll now.
+    /// Current poll time.
     pub fn now(&self) -> Duration {
         if self.in_vain < IN_VAIN_MAX { self.most } else { Duration::ZERO }
     }
 
-    /// Notes how long the last request took to arrive.
+    /// Records how long the last request took to arrive.
     pub fn learn(&mut self, waited: Duration) {
-        // A sleeper learns of a request late, by about the time that is to be saved.
+        // A sleeping thread notices a request late, by about the time that polling saves.
         if waited <= self.most * 2 {
             self.in_vain = 0;
         } else {

@@ -1,4 +1,4 @@
-//! Attaching a connection to a mount point, and the first words on it.
+//! Attaches a connection to a mount point, and answers its first request.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,10 +31,10 @@ const NO_URING: &str = "the kernel offers no FUSE over io_uring: it needs Linux 
 const NO_RESEND: &str = "the kernel does not send requests again that a daemon left unanswered, \
                          which -o keep needs: Linux 6.9 does";
 
-/// The least the kernel hands a request to.
+/// Smallest buffer for which the kernel delivers a request.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
 
-/// Mounts and answers the device of the connection. What is mounted waits for [`greet`].
+/// Mounts and returns the device of the connection. Accesses to the mount wait for [`greet`].
 pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     if rustix::process::geteuid().is_root() {
         Ok(mount_as_root(mount_point, options)?)
@@ -58,7 +58,7 @@ fn mount_as_root(mount_point: &Path, options: &MountOptions) -> Result<OwnedFd, 
     Ok(device)
 }
 
-/// fusermount3 mounts for ordinary users and passes the device through a socket.
+/// Mounts through fusermount3 for ordinary users; it passes the device through a socket.
 fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let kind = SocketType::STREAM;
     let (own, helpers) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -100,8 +100,8 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
     descriptor.ok_or_else(|| io::Error::other("fusermount3 passed no descriptor"))
 }
 
-/// Answers the kernel's first request, INIT. The kernel sends it when something is mounted, and
-/// nothing else before the answer.
+/// Answers the kernel's first request, INIT. The kernel sends it at mount time, and nothing else
+/// before the reply.
 pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
@@ -116,7 +116,7 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
         }
         let offer: InitIn = incoming.body.take_padded();
         if offer.major > MAJOR {
-            // The kernel then begins again with the version it is told.
+            // The kernel then repeats INIT with the version in the reply.
             transport.reply(unique, Ok(own_version().as_bytes()))?;
             continue;
         }
@@ -138,7 +138,7 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
     }
 }
 
-/// Why a kernel is not served, if it is too old.
+/// Returns why a kernel is not served, if it is too old.
 fn refusal(offer: &InitIn) -> Option<String> {
     let (major, minor) = (offer.major, offer.minor);
     (major < MAJOR || minor < MINOR_MIN).then(|| {

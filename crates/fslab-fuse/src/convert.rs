@@ -1,4 +1,4 @@
-//! Between the protocol's structures and the types of the trait.
+//! Conversions between the protocol's structures and the types of the trait.
 
 use fslab_vfs::{Attr, Errno, Error, OpenMode, Timestamp};
 
@@ -9,9 +9,9 @@ const STATX_BASIC_STATS: u32 = 0x7ff;
 /// `STATX_BTIME`
 const STATX_BTIME: u32 = 0x800;
 
-/// The first of the numbers that programs never see.
+/// The first error number that is internal to the kernel.
 const KERNELS_OWN: i32 = 512;
-/// What network file systems answer where `EOPNOTSUPP` is meant.
+/// The error that network file systems return instead of `EOPNOTSUPP`.
 const ENOTSUPP: i32 = 524;
 
 fn to_mode(attr: &Attr) -> u32 {
@@ -48,7 +48,7 @@ pub(crate) fn to_statx(attr: &Attr) -> reply::Statx {
         nlink: attr.links,
         uid: attr.uid,
         gid: attr.gid,
-        // Format and permission bits are the lower sixteen.
+        // The lower sixteen bits contain the format and permission bits.
         mode: to_mode(attr) as u16,
         spare0: 0,
         ino: attr.ino.0,
@@ -71,8 +71,8 @@ fn to_sx_time(time: Timestamp) -> reply::SxTime {
     reply::SxTime { tv_sec: time.seconds, tv_nsec: time.nanoseconds, reserved: 0 }
 }
 
-/// The flags of an opening as the file system sees them. In writeback mode the kernel reads pages
-/// of files opened for writing only, and appends by itself.
+/// Converts open flags for the file system. In writeback mode the kernel reads pages of write-only
+/// files, and handles appends itself.
 pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
     let mut mode = OpenMode::from_bits_retain(flags);
     if writeback {
@@ -84,15 +84,15 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
     mode
 }
 
-/// What an operation that no file system of the stack has answers to the kernel.
+/// Returns the errno for the kernel if no file system of the stack implements an operation.
 ///
-/// `ENOSYS` is remembered for the whole connection where the kernel has a meaning for it. That is
-/// right for these: it then answers `EOPNOTSUPP` by itself or uses its own fallback. Everywhere
-/// else, above all for fsync (where the kernel would take `ENOSYS` as success), it must not be
-/// sent.
+/// For some operations the kernel remembers `ENOSYS` for the whole connection. That is right for
+/// the operations listed here: it then returns `EOPNOTSUPP` itself or uses its own fallback. For
+/// all others `ENOSYS` must not be sent, above all for fsync, where the kernel would take it as
+/// success.
 ///
-/// Numbers from 512 on are the kernel's own, and lower file systems let them slip: a reply with one
-/// is refused, and who waits for it would wait for ever.
+/// Numbers from 512 on are internal to the kernel, but lower file systems sometimes return them.
+/// The kernel refuses a reply with such a number, and its caller would wait for ever.
 pub(crate) fn to_errno(operation: &str, error: &Error) -> Errno {
     const REMEMBERED_RIGHTLY: &[&str] = &[
         "copy_file_range",

@@ -1,6 +1,6 @@
-//! One request as it came: bytes of unknown origin, taken apart piece by piece.
+//! Decodes one request from bytes of unknown origin, piece by piece.
 //!
-//! Nothing here trusts a length or a position; what doesn't fit is [`Malformed`].
+//! No length or position is trusted; an invalid one returns [`Malformed`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::protocol::request::InHeader;
 
-/// A request that doesn't hold what its kind must.
+/// A request whose content does not fit its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request is shorter or longer than its kind allows")]
 pub(crate) struct Malformed;
@@ -21,22 +21,22 @@ impl From<Malformed> for fslab_vfs::Error {
     }
 }
 
-/// Bytes of which pieces are taken in their order.
+/// Bytes from which pieces are taken in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces<'a>(&'a [u8]);
 
 impl<'a> Pieces<'a> {
-    /// All of some bytes.
+    /// Starts at the beginning of some bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether everything was taken.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many bytes are left.
+    /// Number of remaining bytes.
     pub fn remaining(&self) -> usize {
         self.0.len()
     }
@@ -48,7 +48,7 @@ impl<'a> Pieces<'a> {
         Ok(value)
     }
 
-    /// Takes a structure of which older kernels send only the beginning.
+    /// Takes a structure; older kernels send only its beginning.
     pub fn take_padded<T: FromBytes + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
         let length = self.0.len().min(size_of::<T>());
@@ -57,12 +57,12 @@ impl<'a> Pieces<'a> {
         value
     }
 
-    /// What is left.
+    /// The remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes a string up to its NUL.
+    /// Takes a string that ends with a NUL.
     pub fn take_name(&mut self) -> Result<&'a OsStr, Malformed> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
         let (name, rest) = self.0.split_at(end);
@@ -70,7 +70,7 @@ impl<'a> Pieces<'a> {
         Ok(OsStr::from_bytes(name))
     }
 
-    /// Takes so many bytes.
+    /// Takes `length` bytes.
     pub fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
@@ -78,14 +78,14 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A request: the pieces of its body, between its header and its extensions.
+/// A parsed request: header, body and extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
-    /// Before everything.
+    /// The header.
     pub header: InHeader,
-    /// What the kind of request asks for.
+    /// The body, which depends on the kind of request.
     pub body: Pieces<'a>,
-    /// What lies behind the body.
+    /// The extensions behind the body.
     pub extensions: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Why a file system could not be mounted or unmounted.
+//! Errors of mounting and unmounting.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,54 +8,54 @@ use rustix::io::Errno;
 /// The result of mounting and unmounting.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a file system could not be mounted or unmounted.
+/// An error of mounting or unmounting.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel has no FUSE, or the device node is not there.
+    /// The kernel has no FUSE, or the device node is missing.
     #[error("/dev/fuse is missing: load the fuse module or give the container the device")]
     NoDevice,
     /// The kernel or the mount helper refused.
     #[error("can't mount on {}: {source}", mount_point.display())]
     Mount {
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
-        /// What was answered.
+        /// The reported error.
         source: io::Error,
     },
-    /// What an earlier daemon wrote down does not suffice to go on.
+    /// The state left by an earlier daemon is incomplete.
     #[error("can't go on to serve {}: what its daemon left is incomplete", mount_point.display())]
     NotKept {
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
     },
     /// The threads that serve requests could not be started.
     #[error("can't start serving {}: {source}", mount_point.display())]
     Serve {
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
-        /// What was answered.
+        /// The reported error.
         source: io::Error,
     },
     /// The kernel refused to unmount.
     #[error("can't unmount {}: {source}", mount_point.display())]
     Unmount {
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
-        /// What was answered.
+        /// The reported error.
         source: Errno,
     },
-    /// Where a file system is mounted could not be found out.
+    /// The list of mounts could not be read.
     #[error("can't read the list of mounts (/proc/self/mountinfo): {source}")]
     Mounts {
-        /// What was answered.
+        /// The reported error.
         source: io::Error,
     },
     /// The connection to the kernel broke.
     #[error("serving {} ended with an error: {source}", mount_point.display())]
     Connection {
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
-        /// What was answered.
+        /// The reported error.
         source: io::Error,
     },
 }

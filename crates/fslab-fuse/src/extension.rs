@@ -1,8 +1,8 @@
-//! What a creating request carries behind its body: labels of security modules, and the one
-//! supplementary group of the caller that matters.
+//! Extensions behind the body of a creating request: labels of security modules, and the relevant
+//! supplementary group of the caller.
 //!
-//! A record begins with its own length, this header included, and a number that is the count of
-//! labels up to 31 and a kind above. Records and labels are padded to eight bytes.
+//! A record begins with its own length, including this header, and a number. A number up to 31 is
+//! the count of labels; above that it is a kind. Records and labels are padded to eight bytes.
 
 use std::ffi::OsString;
 
@@ -11,12 +11,12 @@ use fslab_vfs::Creation;
 use crate::decode::{Malformed, Pieces};
 use crate::protocol::request::{ExtHeader, Secctx, SuppGroups};
 
-/// Up to this number, a record's kind is its count of labels.
+/// Up to this value, a record's kind is its number of labels.
 const LABELS_MAX: u32 = 31;
 /// The kind of a record of groups.
 const GROUPS: u32 = 32;
 
-/// Reads all records; kinds that are not known are left out, as the protocol wants.
+/// Parses all records; unknown kinds are skipped, as the protocol requires.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Creation, Malformed> {
     let mut creation = Creation::default();
     let mut records = Pieces::new(bytes);
@@ -52,7 +52,7 @@ fn add_labels(
 
 fn take_groups(record: &mut Pieces<'_>) -> Result<Vec<u32>, Malformed> {
     let groups: SuppGroups = record.take()?;
-    // As many as there are bytes for, whatever the count says.
+    // Takes at most as many as there are bytes, whatever the count says.
     (0..groups.nr_groups).map(|_| record.take::<u32>()).collect()
 }
 

@@ -1,10 +1,10 @@
-//! Inodes for which a write-back failed, where the kernel collects writes (`-o writeback`).
+//! Inodes with a failed write-back, if the kernel caches writes (`-o writeback`).
 //!
-//! The kernel takes writes without asking, reports a failed write-back at the next fsync or close,
-//! and goes on taking writes. It asks for one thing before a write: the attributes, through the
-//! descriptor of the writer, if it may not believe the ones it has. So an inode that failed has no
-//! attributes to believe, and a descriptor that can only write is answered with the error. A
-//! descriptor that can also read asks the same when it reads, so it can't be refused.
+//! The kernel accepts writes without a request. It reports a failed write-back at the next fsync or
+//! close, and keeps accepting writes. Before a write it only requests the attributes through the
+//! writer's descriptor, if its cached ones have expired. So the attributes of a failed inode are
+//! never cached, and the request of a write-only descriptor returns the error. A descriptor that
+//! can also read sends the same request before reading, so it can't be refused.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use crate::notifications;
 use crate::transport::Transport;
 
-/// Bytes that must have become free below before writes to a failed inode are taken again: about
-/// what the kernel writes back at once.
+/// Bytes that must be freed below before writes to a failed inode are accepted again: about what
+/// the kernel writes back at once.
 const FREED_BYTES_MIN: u64 = 1 << 20;
 
 /// Inodes with a failed write-back, and the state needed to refuse writes to them.
@@ -30,7 +30,7 @@ pub(crate) struct FailedWrites {
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     errno: Errno,
-    /// Bytes that were free below; `None` if that is not known.
+    /// Number of free bytes below at the failure; `None` if unknown.
     free_bytes: Option<u64>,
 }
 
@@ -39,14 +39,14 @@ impl FailedWrites {
         Self { transport, failures: Mutex::default(), only_writing: Mutex::default() }
     }
 
-    /// Notes a descriptor, if it can only write.
+    /// Records a descriptor if it is write-only.
     pub fn note_opened(&self, ino: Ino, handle: Handle, mode: OpenMode) {
         if mode.contains(OpenMode::WRITE_ONLY) {
             self.only_writing.lock().insert((ino, handle));
         }
     }
 
-    /// Notes that a descriptor was closed.
+    /// Records that a descriptor was closed.
     pub fn note_closed(&self, ino: Ino, handle: Handle) {
         self.only_writing.lock().remove(&(ino, handle));
     }
@@ -56,7 +56,7 @@ impl FailedWrites {
         self.failures.lock().contains_key(&ino)
     }
 
-    /// Notes a failed write-back, and has the kernel ask before the next write.
+    /// Records a failed write-back, and makes the kernel send a request before the next write.
     pub fn note_failure(&self, ino: Ino, errno: Errno, free_bytes: Option<u64>) {
         let is_first = self.failures.lock().insert(ino, Failure { errno, free_bytes }).is_none();
         if is_first {
@@ -71,8 +71,8 @@ impl FailedWrites {
         self.forget_attributes(ino);
     }
 
-    /// Drops what the kernel knows of an inode that failed, and the attributes of answers that are
-    /// on their way to it; whether the inode has failed.
+    /// Invalidates the kernel's cached attributes of a failed inode, including those in replies
+    /// that are being sent. Returns whether the inode has failed.
     pub fn is_asked_each_time(&self, ino: Ino) -> bool {
         let has_failed = self.has_failed(ino);
         if has_failed {
@@ -87,15 +87,15 @@ impl FailedWrites {
         }
     }
 
-    /// Notes that an inode can be written again, or is gone.
+    /// Records that an inode is writable again or was removed.
     pub fn note_recovery(&self, ino: Ino) {
         self.failures.lock().remove(&ino);
     }
 
-    /// Decides about what may be a write through a descriptor.
+    /// Decides about a possible write through a descriptor.
     ///
     /// # Errors
-    /// The error of the failed write-back, if the descriptor can only write and no space was freed.
+    /// The error of the failed write-back, if the descriptor is write-only and no space was freed.
     pub fn expect_writable(
         &self,
         ino: Ino,

@@ -1,8 +1,8 @@
-//! The one list of what is asked of the kernel at the start of a connection.
+//! The list of features to request from the kernel at the start of a connection.
 //!
-//! A feature that is not in [`FEATURES`] is never asked for, whatever the kernel offers. Left out
-//! on purpose is above all `ATOMIC_O_TRUNC`: the file would be emptied before the kernel finds
-//! that it is a running program and must not be.
+//! A feature that is not in [`FEATURES`] is never requested, whatever the kernel offers.
+//! `ATOMIC_O_TRUNC` is omitted on purpose: with it, a running program would be truncated before the
+//! kernel notices that this is not allowed.
 
 use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::flags::InitFlags;
@@ -12,12 +12,12 @@ use crate::protocol::flags::InitFlags;
 pub struct Feature {
     /// Its name in messages.
     pub name: &'static str,
-    /// What having it means to who uses the mount.
+    /// Its effect for users of the mount.
     pub promise: &'static str,
-    /// The test that shows it (`cargo xtask tidy` checks that it exists).
+    /// The test that demonstrates it (`cargo xtask tidy` checks that it exists).
     pub test: &'static str,
     pub(crate) flags: InitFlags,
-    /// Which mounts want it.
+    /// Whether a mount with these options requests it.
     pub(crate) wanted: fn(&MountOptions) -> bool,
 }
 
@@ -25,7 +25,7 @@ const fn always(_: &MountOptions) -> bool {
     true
 }
 
-/// Everything that may be asked for.
+/// All features that may be requested.
 pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::INIT_EXT,
@@ -69,7 +69,7 @@ pub const FEATURES: &[Feature] = &[
         test: "fslab_fuse::pages_go_when_the_file_changes_below",
         wanted: always,
     },
-    // The lower file system applies the umask, because only it knows of default ACLs.
+    // The lower file system applies the umask, because only it knows default ACLs.
     Feature {
         flags: InitFlags::DONT_MASK,
         name: "default-acls",
@@ -119,7 +119,7 @@ pub const FEATURES: &[Feature] = &[
         test: "fslab_fuse::a_write_asks_for_no_attribute_first",
         wanted: always,
     },
-    // The kernel drops it beside writeback.
+    // The kernel disables it if writeback is enabled.
     Feature {
         flags: InitFlags::PASSTHROUGH,
         name: "passthrough",

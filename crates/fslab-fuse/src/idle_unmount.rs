@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::server::Server;
 use crate::unmount::Unmounter;
 
-/// How often an idle mount is looked at, at most.
+/// Maximum interval between checks of an idle mount.
 const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Starts the thread. It ends with the mount.
 ///
 /// # Errors
-/// The thread can't be started.
+/// Errors of starting the thread.
 pub(crate) fn unmount_when_idle(
     unmounter: Unmounter,
     server: Arc<Server>,

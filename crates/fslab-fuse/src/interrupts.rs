@@ -1,24 +1,24 @@
-//! Interrupts that come before their requests are begun.
+//! Interrupts that arrive before their requests begin.
 //!
-//! The kernel tells once that the caller of a request was signalled, and may tell one thread while
-//! another, which has just read the request, has not begun to serve it yet. So the numbers of
-//! requests that nobody serves are kept until one is begun. Most are of requests that have just
-//! ended, which nobody will ask for: those make room in their turn.
+//! The kernel sends an interrupt once. One thread may receive it while another thread has read the
+//! request but not begun to serve it. So the numbers of unknown requests are kept until such a
+//! request begins. Most of them belong to requests that have just ended; later numbers replace
+//! them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Numbers that are kept. Only a thread that reads can be about to begin a request, and there are
-/// no more of those than processors.
+/// Number of interrupts kept. Only a reading thread can be about to begin a request, and there are
+/// no more readers than processors.
 const KEPT_MAX: usize = 64;
 
-/// The requests to be given up as soon as they begin.
+/// Numbers of requests that are cancelled as soon as they begin.
 #[derive(Debug)]
 pub(crate) struct EarlyInterrupts {
-    /// 0 where there is none.
+    /// 0 marks a free place.
     uniques: [AtomicU64; KEPT_MAX],
-    /// How many there are, so that a request costs one load as long as there are none.
+    /// Number of kept interrupts; while it is zero, a request costs only one load.
     kept: AtomicUsize,
-    /// Where the next one goes.
+    /// The place for the next interrupt.
     next: AtomicUsize,
 }
 
@@ -30,7 +30,7 @@ impl Default for EarlyInterrupts {
 }
 
 impl EarlyInterrupts {
-    /// Keeps the number of a request, in the place of the oldest where there is no more room.
+    /// Keeps the number of a request, replacing the oldest if there is no free place.
     pub fn keep(&self, unique: u64) {
         let place = self.next.fetch_add(1, Ordering::SeqCst) % KEPT_MAX;
         if self.uniques[place].swap(unique, Ordering::SeqCst) == 0 {
@@ -38,14 +38,14 @@ impl EarlyInterrupts {
         }
     }
 
-    /// Whether the number of a request was kept, which it then is no more.
+    /// Removes the number of a request; returns whether it was kept.
     pub fn take(&self, unique: u64) -> bool {
         self.kept.load(Ordering::SeqCst) != 0
             && self.uniques.iter().any(|kept| self.take_from(kept, unique))
     }
 
     fn take_from(&self, kept: &AtomicU64, unique: u64) -> bool {
-        // Nothing is written where there is nothing to take: all threads look here.
+        // All threads check here, so nothing is written if the number does not match.
         let taken = kept.load(Ordering::SeqCst) == unique
             && kept.compare_exchange(unique, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if taken {

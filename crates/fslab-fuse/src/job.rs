@@ -1,4 +1,4 @@
-//! A request being served, and who answers it.
+//! A request being served, and how its reply is sent.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ pub(crate) struct Job<'a> {
     pub incoming: Incoming<'a>,
     pub request: Request,
     pub output: &'a mut ReplyBuffer,
-    /// Where somebody else may send the answer, later. `None` where it must be sent now.
+    /// The transport for a reply sent later by another thread. `None` if it must be sent now.
     pub later: Option<&'a Arc<dyn Transport>>,
     /// Its record, on a kept mount.
     pub record: Option<&'a Record<'a>>,
 }
 
-/// The way of a request's answer, and its record.
+/// How a request is answered, and its record.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Route<'a> {
     /// As [`Job::later`].
@@ -29,16 +29,16 @@ pub(crate) struct Route<'a> {
     pub record: Option<&'a Record<'a>>,
 }
 
-/// Who answers.
+/// When the reply is sent.
 pub(crate) enum Answer {
-    /// The payload is in the output.
+    /// Now; the payload is in the output.
     Now,
-    /// Somebody else will, on the same transport.
+    /// Later by another thread, on the same transport.
     Later,
 }
 
 impl Job<'_> {
-    /// The inode the request is about.
+    /// The inode of the request.
     pub fn ino(&self) -> Ino {
         Ino(self.incoming.header.nodeid)
     }

@@ -1,9 +1,9 @@
-//! Kept mounts: what a daemon writes down so that the next one can take its place.
+//! Kept mounts: state that a daemon records so that the next one can replace it.
 //!
 //! The supervisor holds the descriptors (see [`fslab_sys::supervise`]). Shared memory (`state`)
-//! holds the rest that the kernel relies on: the granted features, the open files (`handles`), and
-//! a record for each request that must have one effect (`records`). `again` does a request that an
-//! earlier daemon may have done.
+//! holds all other state that the kernel relies on: the granted features, the open files
+//! (`handles`), and a record for each non-idempotent request (`records`). `again` repeats a request
+//! that an earlier daemon may have performed.
 
 mod again;
 mod handles;
@@ -22,10 +22,10 @@ pub(crate) use records::{Before, Record, Records, Stage};
 pub(crate) use state::Connection;
 pub use state::KeptState;
 
-/// Set by the kernel in the number of a request that it sends once more.
+/// Flag that the kernel sets in the number of a request that it sends again.
 pub(crate) const SENT_AGAIN: u64 = 1 << 63;
 
-/// A kept mount, as the daemon that serves it sees it.
+/// A kept mount, as seen by its daemon.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub state: Arc<KeptState>,
@@ -34,13 +34,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A mount that no daemon has served before.
+    /// A mount without an earlier daemon.
     pub fn new(state: Arc<KeptState>) -> Self {
         let (handles, records) = (OpenHandles::new(&state), Records::new(&state));
         Self { state, handles, records }
     }
 
-    /// A mount that an earlier daemon served, whose open files `reopen` opens again.
+    /// A mount with an earlier daemon; `reopen` opens its files again.
     pub fn taken_over(
         state: Arc<KeptState>,
         mut reopen: impl FnMut(&Open) -> Result<Handle>,
@@ -51,8 +51,8 @@ impl Kept {
         (Self { state, handles, records }, restored)
     }
 
-    /// Begins to write down what becomes of a request; `None` where that is not needed, and where
-    /// there is no room, which is said.
+    /// Begins the record of a request. `None` if no record is needed, or if there is no room, which
+    /// is logged.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
         let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();
@@ -64,7 +64,7 @@ impl Kept {
     }
 }
 
-/// Whether doing a request twice is something else than doing it once.
+/// Whether performing a request twice differs from performing it once.
 pub(crate) fn has_one_effect(opcode: Opcode) -> bool {
     matches!(
         opcode,

@@ -1,18 +1,19 @@
-//! The boundary to the kernel: serves a `FileSystem` through FUSE.
+//! The interface to the kernel: serves a `FileSystem` through FUSE.
 //!
-//! - [`mount`] attaches a connection to a place (`connect`), agrees with the kernel on features
-//!   (`negotiate`) and starts to serve (`server`).
-//! - A request's way: `transport` reads it, `decode` parses it, `operations` calls the trait and
-//!   fills a `reply_buffer`, `transport` replies. `thread_pool` decides which thread reads next,
-//!   `busy_poll` how long that thread polls before it blocks. With `transport=uring`, `uring` takes
-//!   requests and replies instead. `workers` knows what each thread serves.
-//! - `notifications` invalidates what the kernel caches; `passthrough` keeps the files that the
-//!   kernel reads and writes without asking.
+//! - [`mount`] attaches a connection to a mount point (`connect`), negotiates features with the
+//!   kernel (`negotiate`) and starts serving (`server`).
+//! - The path of a request: `transport` reads it, `decode` parses it, `operations` calls the trait
+//!   and fills a `reply_buffer`, and `transport` sends the reply. `thread_pool` decides which
+//!   thread reads next, `busy_poll` how long that thread polls before it blocks. With
+//!   `transport=uring`, `uring` receives requests and sends replies instead. `workers` tracks what
+//!   each thread serves.
+//! - `notifications` invalidates the kernel's caches; `passthrough` manages the files that the
+//!   kernel reads and writes without a request.
 //!
-//! What the kernel and the privileges granted is in [`Granted`]; whatever was asked and not
-//! granted is said, never silently replaced. This crate knows no layer and no leaf.
+//! [`Granted`] contains what the kernel and the privileges allowed. Requested features that were
+//! not granted are reported, never silently replaced. This crate knows no layer and no leaf.
 //!
-//! The types to know first: [`MountOptions`], [`Session`], [`Granted`].
+//! Start with these types: [`MountOptions`], [`Session`], [`Granted`].
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -1,14 +1,14 @@
-//! The thread that notices busy readers. It sleeps as long as the mount does.
+//! The thread that detects busy readers. It sleeps while the mount is idle.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How often readers are looked at while requests come. A look takes some 20 us of the processor
-/// on a virtual machine, where a timer is expensive.
+/// Interval between checks of the readers while requests arrive. A check takes some 20 us of
+/// processor time on a virtual machine, where timers are expensive.
 const PERIOD: Duration = Duration::from_millis(5);
-/// Quiet periods after which the monitor goes to sleep.
+/// Number of idle periods after which the monitor sleeps.
 const QUIET_PERIODS_MAX: u32 = 4;
 
 /// Wakes with the first request and sleeps after the last.
@@ -20,7 +20,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// To be called at each request; costs one load while the monitor is awake.
+    /// Called at each request; costs one load while the monitor is awake.
     pub fn wake_if_asleep(&self) {
         if !self.awake.load(Ordering::SeqCst) {
             self.wake();
@@ -34,7 +34,7 @@ impl Monitor {
         self.woken.notify_one();
     }
 
-    /// Calls `look` every period while it finds something going on; ends with `is_over`.
+    /// Calls `look` every period while it returns `true`; ends with `is_over`.
     pub fn run(&self, is_over: impl Fn() -> bool, look: impl Fn() -> bool) {
         let mut quiet_periods = 0;
         while !is_over() {
@@ -52,8 +52,9 @@ impl Monitor {
         }
     }
 
-    /// Sleeps until woken. A request that came while `awake` still stood is found by looking once
-    /// more after it was taken down: either that request sees the flag down, or this sees it.
+    /// Sleeps until woken. A request may arrive while `awake` is still set. So `look` is called
+    /// once more after clearing it: either the request sees the cleared flag, or this call sees the
+    /// request.
     fn sleep(&self, look: &impl Fn() -> bool) {
         let mut held = self.lock.lock();
         self.awake.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What is asked of the kernel at the start of a connection, and what it granted.
+//! Negotiation at the start of a connection: the requested and the granted features.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -13,13 +13,13 @@ use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX};
 use crate::request_timeout::Limits;
 
-/// Requests the kernel keeps in flight for read-ahead and write-back.
+/// Number of requests that the kernel keeps in flight for read-ahead and write-back.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
-/// Layers of file systems the kernel may see in a passthrough: this one over a plain one.
+/// Stacking depth for passthrough: this file system over a plain one.
 const STACK_DEPTH: u32 = 1;
 
-/// Bytes of one read or write; what the kernel takes without its limit being raised.
+/// Maximum bytes of one read or write; the kernel accepts this without a raised limit.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// What the kernel granted for one mount.
@@ -27,15 +27,15 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 pub struct Granted {
     /// Protocol version of the kernel.
     pub protocol: (u32, u32),
-    /// Bytes of the largest read or write.
+    /// Maximum bytes of a read or write.
     pub write_bytes_max: u32,
-    /// How long a request may take before the kernel aborts the mount, if there is a limit.
+    /// Maximum time of a request before the kernel aborts the mount, if there is a limit.
     pub request_time_max: Option<Duration>,
     features: InitFlags,
 }
 
 impl Granted {
-    /// What an earlier daemon of the same mount was granted.
+    /// The features granted to an earlier daemon of the same mount.
     pub(crate) fn of(connection: &Connection) -> Self {
         Self {
             protocol: connection.protocol,
@@ -45,7 +45,7 @@ impl Granted {
         }
     }
 
-    /// For the daemon that may follow this one.
+    /// The connection, as recorded for a later daemon.
     pub(crate) fn to_connection(&self, device: RawFd, mount_device: (u32, u32)) -> Connection {
         Connection {
             device,
@@ -62,7 +62,7 @@ impl Granted {
         self.features.contains(features)
     }
 
-    /// Does without something that was granted and can't be used.
+    /// Drops granted features that can't be used.
     pub(crate) fn give_up(&mut self, features: InitFlags) {
         self.features -= features;
     }
@@ -73,19 +73,19 @@ impl Granted {
         self.has(InitFlags::PASSTHROUGH)
     }
 
-    /// Whether the kernel collects writes.
+    /// Whether the kernel caches writes.
     #[must_use]
     pub fn writeback(&self) -> bool {
         self.has(InitFlags::WRITEBACK_CACHE)
     }
 
-    /// Whether requests come by io_uring.
+    /// Whether requests arrive through io_uring.
     #[must_use]
     pub fn uring(&self) -> bool {
         self.has(InitFlags::OVER_IO_URING)
     }
 
-    /// Whether the mount can be mounted again with mapped ids.
+    /// Whether the mount supports id-mapped mounts.
     #[must_use]
     pub fn id_maps(&self) -> bool {
         self.has(InitFlags::ALLOW_IDMAP)
@@ -104,7 +104,7 @@ impl fmt::Display for Granted {
     }
 }
 
-/// Chooses from what the kernel offers, feature by feature.
+/// Chooses from the kernel's offer, feature by feature.
 pub(crate) fn negotiate(
     offer: &InitIn,
     options: &MountOptions,
@@ -148,8 +148,8 @@ fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOu
     }
 }
 
-/// Pages of the largest request, on a kernel with pages of this size. With more, the kernel would
-/// send larger reads than are answered, and take a short answer for the end of the file.
+/// Pages of the largest request, for a kernel with this page size. With more, the kernel would send
+/// larger reads than the server answers. It would then take a short reply for the end of the file.
 fn pages_max(page_bytes: usize) -> u16 {
     u16::try_from(WRITE_BYTES_MAX as usize / page_bytes).unwrap_or(u16::MAX).max(1)
 }
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// `OVER_IO_URING` and `HAS_RESEND` (unless asked for), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`,
-    /// `SPLICE_READ`: offered by kernels and not served here.
+    /// `OVER_IO_URING` and `HAS_RESEND` (unless requested), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`,
+    /// `SPLICE_READ`: features that kernels offer and this server does not support.
     const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 
     fn offer(flags: InitFlags) -> InitIn {

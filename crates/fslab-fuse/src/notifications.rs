@@ -1,7 +1,7 @@
-//! Telling the kernel what changed behind its back, from a thread of its own.
+//! Notifies the kernel of changes behind the mount, from a separate thread.
 //!
-//! The kernel may hold locks for a notice that a request in flight holds too, so no request may
-//! wait for one to be delivered.
+//! The kernel may need locks for a notification that an in-flight request holds, so no request may
+//! wait for the delivery.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -17,27 +17,27 @@ use crate::protocol::reply::{
 };
 use crate::transport::Transport;
 
-/// What to tell the kernel.
+/// A notification for the kernel.
 enum Notice {
     Inode(Ino),
     Entry(Ino, OsString),
 }
 
-/// The file systems' end of the queue.
+/// The sending end of the queue, for file systems.
 ///
-/// It has no bound of its own: a request that waited here for room could be the one that the
-/// kernel needs answered before it takes the next notice. What it can hold is bounded by the
-/// changes that file systems make behind the mount.
+/// The queue is unbounded. The kernel may need a request answered before it accepts the next
+/// notification, so no request may wait here for room. Its length is limited by the changes that
+/// file systems make behind the mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Notices {
     queue: Sender<Notice>,
 }
 
-/// The kernel's end of the queue.
+/// The receiving end of the queue, for the kernel.
 #[derive(Debug)]
 pub(crate) struct Pending(Receiver<Notice>);
 
-/// A new queue.
+/// Makes a new queue.
 pub(crate) fn queue() -> (Notices, Pending) {
     let (sender, receiver) = channel();
     (Notices { queue: sender }, Pending(receiver))
@@ -63,8 +63,8 @@ impl KernelCache for Notices {
 
 impl Pending {
     /// Starts the thread that delivers; it ends when the file system is dropped. With
-    /// `expire_only`, names are asked for again at their next use instead of being cut off with
-    /// whatever is mounted on them.
+    /// `expire_only`, names are looked up again at their next use. Otherwise they are removed from
+    /// the cache together with mounts on them.
     pub fn deliver_through(
         self,
         transport: Arc<dyn Transport>,
@@ -90,17 +90,17 @@ fn deliver(transport: &dyn Transport, notice: Notice, entry_flags: u32) -> Resul
     unless_forgotten(sent)
 }
 
-/// The kernel may have forgotten what a notice is about.
+/// Ignores `ENOENT`, because the kernel may have forgotten the inode or name.
 fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
     if sent == Err(Errno::NOENT) { Ok(()) } else { sent }
 }
 
-/// Has the kernel write the dirty pages of a range of an inode back, which arrives as ordinary
-/// requests, and drop all pages of the range. Waits for whoever reads one of these pages: for a
-/// thread that serves no request.
+/// Makes the kernel write back the dirty pages of a range of an inode and drop all pages of the
+/// range. The write-back arrives as ordinary requests. It waits for readers of these pages, so it
+/// must not be called by a thread that serves requests.
 ///
 /// # Errors
-/// What the kernel answers; an inode that it does not know is none.
+/// Errors of the kernel; an inode unknown to it is not an error.
 pub(crate) fn write_back(
     transport: &dyn Transport,
     ino: Ino,
@@ -113,17 +113,17 @@ pub(crate) fn write_back(
     unless_forgotten(invalidate_inode(transport, ino, whole(range.start), whole(len)))
 }
 
-/// Drops pages; those of a length of 0 reach to the end, and those behind -1 are none.
+/// Drops pages. A length of 0 stands for all pages to the end, and a negative offset for none.
 fn invalidate_inode(transport: &dyn Transport, ino: Ino, off: i64, len: i64) -> Result<(), Errno> {
     let notice = NotifyInvalInode { ino: ino.0, off, len };
     transport.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
 }
 
-/// Has the kernel ask for the attributes of an inode when they are wanted next. Waits for no page
-/// and no request, so that a request may wait for it.
+/// Makes the kernel request the attributes of an inode at their next use. It waits for no page and
+/// no request, so a request may call it.
 ///
 /// # Errors
-/// What the kernel answers; an inode that it does not know is none.
+/// Errors of the kernel; an inode unknown to it is not an error.
 pub(crate) fn invalidate_attributes(transport: &dyn Transport, ino: Ino) -> Result<(), Errno> {
     unless_forgotten(invalidate_inode(transport, ino, -1, 0))
 }

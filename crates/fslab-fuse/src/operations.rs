@@ -1,4 +1,4 @@
-//! The one table from requests to calls of the trait.
+//! The table that maps requests to calls of the trait.
 
 mod attributes;
 mod data;
@@ -19,19 +19,19 @@ use crate::protocol::opcode::Opcode;
 use crate::server::Server;
 
 impl Server {
-    /// Takes note of what a creating request says behind its names, which were taken before.
+    /// Stores the umask and extensions of a creating request, whose names were taken before.
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
         job.request.creation = extension::parse(self.records_of(job))?;
-        // A kernel that names the group that counts names none where none does.
+        // If the kernel supports sending the relevant group, its absence means that there is none.
         if self.granted.has(InitFlags::CREATE_SUPP_GROUP) {
             job.request.creation.groups.get_or_insert_default();
         }
         Ok(())
     }
 
-    /// The records behind a creating request. Kernels that label (Linux 5.17) did not tell their
-    /// length until Linux 6.3, and 6.1.110 among those that are kept alive.
+    /// The extension records of a creating request. Kernels with labels (Linux 5.17) send no length
+    /// before Linux 6.3, and before 6.1.110 among the maintained versions.
     fn records_of<'a>(&self, job: &Job<'a>) -> &'a [u8] {
         let tells_length = !job.incoming.extensions.is_empty();
         if tells_length || !self.granted.has(InitFlags::SECURITY_CTX) {
@@ -42,7 +42,7 @@ impl Server {
 }
 
 impl Server {
-    /// The open file that the kernel knows by a number.
+    /// The open file for a number known to the kernel.
     fn handle(&self, number: u64) -> Handle {
         match &self.kept {
             None => Handle(number),
@@ -50,7 +50,7 @@ impl Server {
         }
     }
 
-    /// The number by which the kernel is to know what a request has opened.
+    /// Returns the number by which the kernel will identify an opened file.
     fn number(&self, job: &Job<'_>, open: &Open, handle: Handle) -> Result<u64> {
         let Some(kept) = &self.kept else { return Ok(handle.0) };
         let added = kept.handles.add(open, handle, job.incoming.header.unique);
@@ -65,13 +65,13 @@ impl Server {
         })
     }
 
-    /// Whether something is open under a number of the kernel's: where a daemon died while it
-    /// closed a file, the file may be closed already.
+    /// Whether a file is open under a number. If a daemon died while closing a file, the file may
+    /// already be closed.
     fn is_open(&self, number: u64) -> bool {
         self.kept.as_ref().is_none_or(|kept| kept.handles.contains(number))
     }
 
-    /// Takes a number back.
+    /// Releases a number.
     fn forget_number(&self, number: u64) {
         if let Some(kept) = &self.kept {
             kept.handles.remove(number);
@@ -80,7 +80,7 @@ impl Server {
 }
 
 impl Server {
-    /// Has a request done.
+    /// Performs a request.
     pub fn perform(&self, opcode: Opcode, job: &mut Job<'_>) -> Result<Answer> {
         match opcode {
             Opcode::Lookup => self.lookup(job),
@@ -123,7 +123,7 @@ impl Server {
             Opcode::Removexattr => self.removexattr(job),
             Opcode::Ioctl => self.ioctl(job),
             Opcode::Destroy => Ok(Answer::Now),
-            // One began the connection, and interrupts were taken out before.
+            // INIT began the connection, and interrupts are handled earlier.
             Opcode::Init | Opcode::Interrupt => Err(Errno::IO.into()),
         }
     }

@@ -1,34 +1,34 @@
-//! What a mount may ask for.
+//! Options of a mount.
 
 use std::time::Duration;
 
 use fslab_vfs::{AccessTimes, Synchronous};
 use rustix::mount::MountFlags;
 
-/// How requests come from the kernel.
+/// How requests are received from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// As serves better: by /dev/fuse, as long as no measurement says otherwise.
+    /// The better transport: /dev/fuse, until measurements show otherwise.
     #[default]
     Auto,
-    /// By /dev/fuse.
+    /// /dev/fuse.
     Device,
-    /// By io_uring (Linux 6.14), or not at all.
+    /// io_uring (Linux 6.14), without a fallback.
     Uring,
 }
 
-/// How a file system is mounted. The defaults are those of a file system to live in: permissions
-/// checked by the kernel, no set-id programs and no devices.
+/// Options of a mount. The defaults suit general use: the kernel checks permissions, and set-id
+/// programs and devices are disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What `mount` shows as the source.
+    /// The source shown by `mount`.
     pub source: String,
     /// Refuse changes.
     pub read_only: bool,
-    /// Which uses of files change access times: what `mount` shows. The file system sees to it.
+    /// The access time option shown by `mount`. The file system implements it.
     pub access_times: AccessTimes,
-    /// What is durable when it is answered. The file system sees to names and attributes, the
-    /// kernel to writes.
+    /// Which changes are durable when an operation returns. The file system syncs names and
+    /// attributes, the kernel writes.
     pub synchronous: Option<Synchronous>,
     /// Honour set-id bits of programs.
     pub set_id: bool,
@@ -36,29 +36,30 @@ pub struct MountOptions {
     pub devices: bool,
     /// Allow running programs.
     pub execute: bool,
-    /// Let other users in than who mounts. `None`: yes for root, no for others.
+    /// Allow access to other users. `None`: yes for root, no for others.
     pub allow_other: Option<bool>,
-    /// Let the kernel collect writes. Only right where nobody changes the lower files elsewhere,
-    /// and never together with passthrough.
+    /// Let the kernel cache writes. Only safe if no other program changes the lower files, and
+    /// incompatible with passthrough.
     pub writeback: bool,
-    /// Allow id-mapped mounts of it. The kernel then names the caller of creating requests only.
+    /// Allow id-mapped mounts of it. The kernel then identifies the caller only in creating
+    /// requests.
     pub id_maps: bool,
-    /// Give file handles out, as for NFS, where the file system finds inodes by their numbers.
+    /// Support file handles, as for NFS, if the file system finds inodes by number.
     pub file_handles: bool,
-    /// How long the kernel may believe a name, 0 to ask each time.
+    /// How long the kernel may cache a name; 0 to request it each time.
     pub entry_timeout: Duration,
-    /// How long the kernel may believe attributes, 0 to ask each time.
+    /// How long the kernel may cache attributes; 0 to request them each time.
     pub attr_timeout: Duration,
-    /// Threads that serve requests, at most. `None`: by the number of processors.
+    /// Maximum number of serving threads. `None`: depends on the number of processors.
     pub threads: Option<usize>,
-    /// How long a thread stays awake for the next request where requests follow each other
-    /// quickly; 0 to sleep at once.
+    /// Busy-poll this long for the next request if requests follow each other quickly; 0 to sleep
+    /// at once.
     pub poll: Duration,
-    /// How requests come from the kernel.
+    /// How requests are received from the kernel.
     pub transport: TransportChoice,
-    /// Refuse a kernel that does not send requests again which a daemon left unanswered.
+    /// Refuse a kernel that does not resend requests left unanswered by a dead daemon.
     pub keep: bool,
-    /// Unmount when nothing was asked for so long and nothing is in use.
+    /// Unmount after this time without requests if nothing is in use.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -88,12 +89,13 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Whether other users are let in.
+    /// Whether other users may access the mount.
     pub(crate) fn lets_others_in(&self) -> bool {
         self.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root())
     }
 
-    /// At most so many threads serve; one blocked in a slow call must not hold up the others.
+    /// Maximum number of serving threads. There are several, because a slow call must not block
+    /// other requests.
     pub(crate) fn thread_count(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or((4 * processors).clamp(8, 32)).max(1)
@@ -113,7 +115,7 @@ impl MountOptions {
         flags
     }
 
-    /// The options as fusermount3 takes them, which mounts for ordinary users.
+    /// The options for fusermount3, which mounts for ordinary users.
     pub(crate) fn to_helper_options(&self) -> String {
         let choose = |wanted, yes, no| if wanted { yes } else { no };
         let mut words = vec![
@@ -132,7 +134,7 @@ impl MountOptions {
             Synchronous::Names => "dirsync".to_owned(),
             Synchronous::Everything => "sync".to_owned(),
         }));
-        // The helper refuses what only root may ask for; the opposite is its default.
+        // The helper refuses options reserved for root; their opposites are its defaults.
         words.extend(self.set_id.then(|| "suid".to_owned()));
         words.extend(self.devices.then(|| "dev".to_owned()));
         words.extend(self.lets_others_in().then(|| "allow_other".to_owned()));
@@ -140,7 +142,7 @@ impl MountOptions {
     }
 }
 
-/// fusermount3 takes its options joined by commas, with a backslash as escape.
+/// Escapes a value: fusermount3 takes options separated by commas, with a backslash as escape.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

@@ -1,8 +1,8 @@
-//! Which inodes the kernel reads and writes without asking, and through which lower file.
+//! Tracks which inodes the kernel reads and writes without requests, and through which lower file.
 //!
-//! The kernel allows one backing file an inode at a time, and no mixture: while one opening of an
-//! inode goes through a backing file, a second must name the same one, else it fails with EIO.
-//! What goes through the daemon may wait in the kernel's cache to be written.
+//! The kernel allows one backing file per inode at a time. While one open of an inode uses a
+//! backing file, every other open must use the same one, or it fails with EIO. Data that passes
+//! through the daemon may stay dirty in the kernel's cache.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,28 +18,28 @@ use crate::backing_id_pin::BackingIdPin;
 use crate::notifications;
 use crate::transport::Transport;
 
-/// How the openings of each open inode read and write.
+/// The backing files of all open inodes.
 #[derive(Debug)]
 pub(crate) struct BackingFiles {
     transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
     pin: Mutex<BackingIdPin>,
-    /// Whether a file was refused, which is said once: above a deep stack, all are.
+    /// Whether a file was refused. This is logged once, because above a deep stack all are refused.
     was_refused: AtomicBool,
 }
 
 #[derive(Debug)]
 struct OpenInode {
     openings: u64,
-    /// `None`: through the daemon.
+    /// `None` if I/O passes through the daemon.
     backing: Option<i32>,
-    /// Those through which the kernel writes pages back, for they may read what they write: others
-    /// can't be mapped for writing, and with write-back there are no others.
+    /// Handles through which the kernel may write back pages: those open for reading and writing.
+    /// Only they allow writable mappings, and in writeback mode all writers have this mode.
     writers: Vec<Handle>,
 }
 
-/// Tries whether the kernel lets this process name backing files: it may offer passthrough and
-/// yet lack the privilege for it.
+/// Tests whether this process may register backing files: the kernel may offer passthrough although
+/// the privilege is missing.
 pub(crate) fn try_passthrough(transport: &dyn Transport) -> rustix::io::Result<()> {
     let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
     let id = transport.register_backing(file.as_fd())?;
@@ -52,11 +52,11 @@ impl BackingFiles {
         Self { transport, open: Mutex::default(), pin, was_refused: AtomicBool::default() }
     }
 
-    /// Counts an opening and answers the number of the backing file it must use, `None` for the
+    /// Counts an open and returns the number of its backing file, or `None` for I/O through the
     /// daemon.
     ///
-    /// Where there is no lower file to register or the kernel refuses it, this and all further
-    /// openings go through the daemon until the inode is closed.
+    /// If there is no lower file, or the kernel refuses it, this and all further opens use the
+    /// daemon until the inode is closed.
     pub fn open(
         &self,
         ino: Ino,
@@ -80,7 +80,7 @@ impl BackingFiles {
         inode.backing
     }
 
-    /// Counts an opening that an earlier daemon answered, with the backing file it named.
+    /// Counts an open that an earlier daemon answered, with its backing file.
     pub fn restore(&self, ino: Ino, handle: Handle, mode: OpenMode, backing: Option<i32>) {
         let mut open = self.open.lock();
         let inode =
@@ -91,7 +91,7 @@ impl BackingFiles {
         }
     }
 
-    /// Gives back the backing files of openings that were not answered, unless others use them.
+    /// Releases the backing files of unanswered opens, unless others use them.
     pub fn release_unused(&self, ids: &[i32]) {
         let open = self.open.lock();
         for id in ids.iter().filter(|id| !open.values().any(|inode| inode.backing == Some(**id))) {
@@ -101,24 +101,24 @@ impl BackingFiles {
         }
     }
 
-    /// From now on, stores through shared maps may change the times of a file, and the kernel does
-    /// not notice: it must not believe what it knows of them.
+    /// Invalidates the attributes: from now on, stores through shared mappings may change a file's
+    /// times without the kernel noticing.
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
             tracing::warn!(%error, "times of a file may be shown late");
         }
     }
 
-    /// Whether the lower file of an inode may change without the kernel's or the daemon's notice:
-    /// it is mapped for writing by passthrough, or may be.
+    /// Whether the lower file of an inode may change without a request: it is or may be mapped for
+    /// writing through passthrough.
     pub fn may_change_unseen(&self, ino: Ino) -> bool {
         let is_written_below =
             |inode: &OpenInode| inode.backing.is_some() && !inode.writers.is_empty();
         self.open.lock().get(&ino).is_some_and(is_written_below)
     }
 
-    /// Whether the kernel may hold bytes of an inode that the file system has not seen. With
-    /// and without write-back, for maps that are shared are always written later.
+    /// Whether the kernel may hold dirty bytes of an inode. This does not depend on writeback mode,
+    /// because shared mappings are always written later.
     pub fn may_be_dirty(&self, ino: Ino) -> bool {
         let is_written_later =
             |inode: &OpenInode| inode.backing.is_none() && !inode.writers.is_empty();
@@ -126,8 +126,8 @@ impl BackingFiles {
     }
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
-        // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
-        // file system clears set-id bits at every write, as FUSE leaves to this side.
+        // The kernel writes with the privileges of the registering thread. Without CAP_FSETID, the
+        // lower file system clears set-id bits at every write, which FUSE leaves to the server.
         let registered =
             lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;

@@ -1,14 +1,14 @@
-//! Read-ahead of a mount: the protocol offers 128 KiB and lets a server only lower it; the mount's
-//! entry in sysfs takes more.
+//! Sets the read-ahead of a mount. The protocol offers 128 KiB and lets a server only lower it; the
+//! mount's entry in sysfs accepts more.
 
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-/// Kibibytes to read ahead: one request of the largest size.
+/// Read-ahead in KiB: one request of the largest size.
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// Raises the read-ahead of the file system mounted at a path, where the privileges allow.
+/// Raises the read-ahead of the file system mounted at a path, if the privileges allow it.
 pub(crate) fn raise(mount_point: &Path) {
     let wanted = READ_AHEAD_KIB.to_string();
     let written =
@@ -21,7 +21,7 @@ pub(crate) fn raise(mount_point: &Path) {
     }
 }
 
-/// The device number of what is mounted at a path, without asking the file system itself.
+/// The device number of the mount at a path, found without a request to the file system.
 pub(crate) fn device_at(mount_point: &Path) -> rustix::io::Result<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let stat = rustix::fs::statx(CWD, mount_point, flags, StatxFlags::empty())?;

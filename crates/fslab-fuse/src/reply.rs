@@ -1,4 +1,4 @@
-//! Answers to requests, whatever the file system does.
+//! Sends replies to requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,18 +10,18 @@ use crate::protocol::opcode::Opcode;
 use crate::protocol::request::InHeader;
 use crate::transport::Transport;
 
-/// Whether the answer arrived.
+/// Sends a reply; returns whether it arrived.
 pub(crate) fn send(transport: &dyn Transport, unique: u64, answer: Result<&[u8], Errno>) -> bool {
     let sent = transport.reply(unique, answer);
     match sent {
-        // The request was aborted meanwhile: nobody waits for the answer.
+        // The request was aborted meanwhile: no caller waits for the reply.
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
     }
     sent.is_ok()
 }
 
-/// Does what is left of a request whose thread went on to others, and answers it.
+/// Completes a request whose thread has continued with others, and sends the reply.
 pub(crate) fn send_later<T: IntoBytes + Immutable>(
     transport: &dyn Transport,
     opcode: Opcode,
@@ -32,7 +32,7 @@ pub(crate) fn send_later<T: IntoBytes + Immutable>(
     send(transport, header.unique, done.as_ref().map(IntoBytes::as_bytes).map_err(|error| *error));
 }
 
-/// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.
+/// Runs an operation. A panic becomes `EIO` for this request only, and is logged.
 pub(crate) fn guarded<T>(
     opcode: Opcode,
     header: InHeader,

@@ -1,20 +1,21 @@
-//! The payload of one reply, in a buffer that a thread keeps.
+//! The payload of one reply, in a buffer that belongs to a thread.
 
 use fslab_vfs::Ino;
 use zerocopy::{Immutable, IntoBytes};
 
-/// What a reply hands over to the kernel, to be taken back if the kernel does not take the reply.
+/// A reference that a reply gives to the kernel. It is released if the kernel does not receive the
+/// reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandedOver {
     /// A lookup was counted.
     Lookup(Ino),
-    /// A file was opened, under this number.
+    /// A file was opened under this number.
     File(Ino, u64),
-    /// A directory was opened, under this number.
+    /// A directory was opened under this number.
     Directory(Ino, u64),
 }
 
-/// A reply being put together. The buffer only grows, so that no byte is cleared twice.
+/// A reply under construction. The buffer never shrinks, so that no byte is zeroed twice.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyBuffer {
     buffer: Vec<u8>,
@@ -46,7 +47,8 @@ impl ReplyBuffer {
         self.used = start + bytes.len();
     }
 
-    /// Space behind the payload, of undefined contents; [`Self::add_used`] makes it part of it.
+    /// Space behind the payload with undefined content; [`Self::add_used`] appends it to the
+    /// payload.
     pub fn room(&mut self, length: usize) -> &mut [u8] {
         let end = self.used + length;
         if self.buffer.len() < end {
@@ -55,22 +57,22 @@ impl ReplyBuffer {
         &mut self.buffer[self.used..end]
     }
 
-    /// Makes the first bytes of the room part of the payload.
+    /// Appends the first bytes of the space to the payload.
     pub fn add_used(&mut self, length: usize) {
         self.used = (self.used + length).min(self.buffer.len());
     }
 
-    /// Notes what the reply hands over.
+    /// Records a reference given by the reply.
     pub fn hand_over(&mut self, what: HandedOver) {
         self.handed_over.push(what);
     }
 
-    /// What the reply hands over, the last first; it then hands over nothing any more.
+    /// Returns and forgets the references given by the reply, the last first.
     pub fn take_back(&mut self) -> impl Iterator<Item = HandedOver> {
         self.handed_over.drain(..).rev()
     }
 
-    /// Bytes of memory that the buffer takes.
+    /// Size of the buffer in bytes.
     #[cfg(any(test, feature = "testing"))]
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

@@ -1,41 +1,41 @@
-//! The machine's limits on how long a request may take.
+//! The machine's limits on the duration of a request.
 //!
-//! A kernel with such a limit (Linux 6.15) aborts the whole mount when a single request waits for
-//! longer, as one may that waits for a tape. A server can ask for another time, which replaces
-//! the default but stays below the maximum; both are set by the machine's owner. What can't be
-//! asked away is undercut: see [`cancel_after`].
+//! A kernel with such a limit (Linux 6.15) aborts the whole mount if a single request takes longer.
+//! A request that waits for a tape may take that long. A server can request another time, which
+//! replaces the default but stays below the maximum. The administrator sets both. Requests that
+//! would exceed the remaining limit are cancelled in time: see [`cancel_after`].
 
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the kernel shows the limits.
+/// The kernel's directory of limits.
 const DIRECTORY: &str = "/proc/sys/fs/fuse";
-/// The most that the protocol can ask for, in seconds.
+/// Maximum time that the protocol can request, in seconds.
 const ASKED_MAX_S: u16 = u16::MAX;
-/// How often the kernel looks, and its least limit, in seconds.
+/// Interval of the kernel's checks and its minimum limit, in seconds.
 const CHECK_PERIOD_S: u64 = 15;
 
-/// The machine's limits in seconds; 0 is none.
+/// The machine's limits in seconds; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// For servers that ask for nothing.
+    /// The limit for servers that request none.
     pub default_s: u64,
-    /// For all.
+    /// The limit for all servers.
     pub maximum_s: u64,
 }
 
 impl Limits {
-    /// Those of this machine; none where the kernel has no such limits.
+    /// Reads the limits of this machine; there are none if the kernel does not support them.
     pub fn of_machine() -> Self {
         Self { default_s: read("default_request_timeout"), maximum_s: read("max_request_timeout") }
     }
 
-    /// What to ask for: nothing where nothing limits, else the most there is.
+    /// The time to request: none if there is no limit, otherwise the maximum.
     pub fn to_ask(self) -> u16 {
         if self == Self::default() { 0 } else { ASKED_MAX_S }
     }
 
-    /// The limit of a connection that asked for so much, 0 for nothing.
+    /// The limit of a connection that requested this time, or none (0).
     pub fn in_force(self, asked_s: u16) -> Option<Duration> {
         let wanted_s = if asked_s == 0 { self.default_s } else { u64::from(asked_s) };
         let seconds = match (wanted_s, self.maximum_s) {
@@ -47,8 +47,8 @@ impl Limits {
     }
 }
 
-/// How long a request may wait under a limit: it is then given up, with time left for it to end
-/// and be answered, so that the kernel finds nothing to abort the mount for.
+/// The time after which a request is cancelled under a limit. It leaves enough time to end and
+/// reply, so that the kernel does not abort the mount.
 pub(crate) fn cancel_after(limit: Duration) -> Duration {
     limit / 4 * 3
 }

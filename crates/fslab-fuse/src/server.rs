@@ -1,4 +1,4 @@
-//! Serves one mount: reads requests, has them done, answers.
+//! Serves one mount: reads requests, performs them, and replies.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,14 +28,14 @@ use crate::transport::Transport;
 use crate::uring::Queues;
 use crate::workers::{Worker, Workers};
 
-/// Room for a request beside the data of a write.
+/// Size of a request in addition to the data of a write.
 const HEADERS_MAX: usize = 4096;
 
-/// A reader that serves one request for longer lets another thread read.
+/// Time after which another thread reads in place of a busy reader.
 const BUSY_MAX: Duration = Duration::from_millis(1);
 
-/// By io_uring, the device brings little but FORGET, which nobody waits for. More of them come as
-/// one after a pause, instead of waking this thread for each.
+/// With io_uring, the device receives mostly FORGET requests, for which no caller waits. After a
+/// pause they arrive in one batch, instead of waking this thread for each.
 const FORGET_PAUSE: Duration = Duration::from_millis(2);
 
 /// One mount being served.
@@ -44,26 +44,26 @@ pub(crate) struct Server {
     pub options: MountOptions,
     pub granted: Granted,
     pub backing: BackingFiles,
-    /// Where the kernel collects writes.
+    /// Failed writes, if the kernel caches writes.
     pub failed_writes: Option<FailedWrites>,
-    /// Whether anything was asked since somebody looked.
+    /// Whether a request arrived since the last check.
     activity: AtomicBool,
-    /// Whether the last thread to be started could not be.
+    /// Whether the last attempt to start a thread failed.
     is_short_of_threads: AtomicBool,
     pub transport: Arc<dyn Transport>,
     pool: ThreadPool,
     /// The threads of the pool.
     workers: Arc<Workers>,
-    /// Where requests come by io_uring.
+    /// The queues, if requests arrive through io_uring.
     queues: Option<Arc<Queues>>,
-    /// What the next daemon needs to know, where there would be one.
+    /// State for the next daemon, on a kept mount.
     pub kept: Option<Kept>,
     monitor: Monitor,
-    /// How long a request may wait, where the kernel would else abort the mount.
+    /// Maximum waiting time of a request, if the kernel would otherwise abort the mount.
     cancel_after: Option<Duration>,
-    /// Whether requests are refused, because users were cut off.
+    /// Whether requests are refused because users were cut off.
     refuses: AtomicBool,
-    /// What broke the connection, if something did.
+    /// The error that broke the connection, if any.
     failure: Mutex<Option<Errno>>,
 }
 
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Starts to serve.
+    /// Starts serving.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let server = Arc::clone(self);
         let watch =
@@ -112,9 +112,9 @@ impl Server {
         std::iter::once(&*self.workers).chain(self.queues.iter().map(|queues| &*queues.workers))
     }
 
-    /// Refuses requests from now on, and has those that are under way given up.
+    /// Refuses requests from now on, and cancels those in flight.
     pub fn cut_off(&self) {
-        // Before the pool looks who is busy: who begins later sees it.
+        // Before checking for busy threads: requests that begin later see the flag.
         self.refuses.store(true, Ordering::SeqCst);
         self.all_workers().for_each(Workers::cut_off);
     }
@@ -124,20 +124,20 @@ impl Server {
         self.refuses.load(Ordering::SeqCst)
     }
 
-    /// Serves until the mount is gone and every thread has ended, or users were cut off and no
-    /// request is under way.
+    /// Serves until the unmount and the end of all threads. After users were cut off, waits only
+    /// until no request is in flight.
     pub fn wait(&self) -> Result<(), Errno> {
         self.all_workers().for_each(Workers::wait);
         self.monitor.wake();
         self.failure.lock().map_or(Ok(()), Err)
     }
 
-    /// Whether anything was asked since the last call.
+    /// Returns whether a request arrived since the last call.
     pub fn take_activity(&self) -> bool {
         self.activity.swap(false, Ordering::Relaxed)
     }
 
-    /// Lets others read for readers that have been busy for long; `true` while any thread serves.
+    /// Replaces readers that have been busy for long; returns whether any thread serves a request.
     fn replace_busy(self: &Arc<Self>) -> bool {
         for _ in 0..self.pool.replace_busy(BUSY_MAX) {
             self.add_thread_or_say();
@@ -163,11 +163,11 @@ impl Server {
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.pool.add_thread() else { return Ok(()) };
-        // There can be many of the others, for as long as they wait.
+        // There may be many surplus threads while others wait.
         let reader = if worker.is_surplus {
             Reader::sharing(&self.transport)
         } else {
-            // By io_uring, little comes here that somebody waits for.
+            // With io_uring, few urgent requests arrive here.
             let poll = if self.queues.is_some() { Duration::ZERO } else { self.options.poll };
             Reader::new(&self.transport, poll)
         };
@@ -192,8 +192,8 @@ impl Server {
     fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         if self.kept.is_some() {
-            // Pages that are not there yet can't be filled any more once the daemon was killed: the
-            // kernel would fail the request that it copies.
+            // The buffer's pages must exist. After a kill of the daemon, missing pages can't be
+            // allocated, and the kernel would fail the request that it is copying.
             buffer.fill(1);
         }
         let mut output = ReplyBuffer::default();
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// The next request; `None` at the end of the mount, which all threads then learn of.
+    /// Reads the next request; `None` at the end of the mount, which is announced to all threads.
     fn next<'a>(&self, reader: &'a mut Reader, buffer: &mut [u8]) -> Option<NextRequest<'a>> {
         let next = reader.next(buffer);
         if let Err(errno) = next {
@@ -257,7 +257,7 @@ impl Server {
         if let Some(record) = &record {
             match &done {
                 Ok(Answer::Now) => record.complete(Ok(output.payload())),
-                // Whoever answers has nothing to be done once.
+                // Requests answered later are all idempotent.
                 Ok(Answer::Later) => {}
                 Err(errno) => record.complete(Err(*errno)),
             }
@@ -275,7 +275,7 @@ impl Server {
         }
     }
 
-    /// The answer to a request that an earlier daemon has done, or that is not tried again.
+    /// The reply to a request that an earlier daemon performed, or that is not tried again.
     fn known_answer(
         &self,
         header: &InHeader,
@@ -296,8 +296,8 @@ impl Server {
         }
     }
 
-    /// Has a request that came by io_uring done; the payload of its reply is then in the output.
-    /// Whoever calls sends the reply, and tells the worker that it has finished.
+    /// Performs a request from io_uring and puts the payload of its reply into the output. The
+    /// caller sends the reply and then calls the worker's `finish`.
     pub fn serve_from_ring(
         &self,
         worker: &Worker,
@@ -318,7 +318,7 @@ impl Server {
         self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for).map(drop)
     }
 
-    /// Has a request done, unless users were cut off; a panic fails this request alone.
+    /// Performs a request, unless users were cut off; a panic fails only this request.
     fn respond_or_explain(
         &self,
         opcode: Opcode,
@@ -329,7 +329,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // As where a daemon is dead.
+            // The same error as after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };
@@ -351,7 +351,7 @@ impl Server {
         self.pool.remove_thread(&worker);
     }
 
-    /// Has a request done; the payload of its reply is then in the output.
+    /// Performs a request and puts the payload of its reply into the output.
     pub fn respond(
         &self,
         opcode: Opcode,
@@ -367,7 +367,7 @@ impl Server {
         self.perform(opcode, &mut job)
     }
 
-    /// Answers, and takes back what the answer hands over unless it arrives.
+    /// Sends the reply. If it does not arrive, releases the references that it gives to the kernel.
     fn send_reply(
         &self,
         header: &InHeader,
@@ -391,7 +391,8 @@ impl Server {
         }
     }
 
-    /// Who waited too long for this machine was not interrupted by the caller.
+    /// Replaces the error of a request that exceeded the machine's limit: its caller did not
+    /// interrupt it.
     fn explain(&self, busy_for: impl Fn() -> Duration, header: InHeader, errno: Errno) -> Errno {
         let is_too_long = |cancel_after| busy_for() >= cancel_after;
         if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
@@ -401,9 +402,10 @@ impl Server {
         Errno::TIMEDOUT
     }
 
-    /// The caller of a request was signalled. The kernel waits for no answer; it could be asked to
-    /// tell once more, but only by the descriptor that the request itself came by, and it would
-    /// then do so before anything else, again and again where the request waits for others.
+    /// Cancels the request of a signalled caller. The kernel waits for no reply. A reply could ask
+    /// it to resend the interrupt, but only on the descriptor of the request itself. The kernel
+    /// would then resend it before all other requests, again and again while the request waits for
+    /// others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
             self.all_workers().for_each(|workers| workers.cancel(interrupt.unique));

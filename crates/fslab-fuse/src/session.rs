@@ -1,4 +1,4 @@
-//! One mount: from the first request to the last.
+//! One mount, from the first request to the last.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -33,14 +33,14 @@ pub struct Session {
     unmounter: Unmounter,
 }
 
-/// Cuts the users of a session off, from any thread.
+/// A handle to cut off the users of a session from any thread.
 #[derive(Clone)]
 pub struct Breaker(Arc<Server>);
 
-/// Mounts a file system and starts to serve it. When this returns, the mount works.
+/// Mounts a file system and starts serving it. The mount works when this returns.
 ///
 /// # Errors
-/// Names the mount point and what the kernel or the mount helper answered.
+/// The error names the mount point and the error of the kernel or the mount helper.
 pub fn mount(
     file_system: Arc<dyn FileSystem>,
     mount_point: &Path,
@@ -49,10 +49,10 @@ pub fn mount(
     mount_kept(file_system, mount_point, options, None)
 }
 
-/// As [`mount`]; another daemon can take over with what this one writes into `kept`.
+/// Like [`mount`]; another daemon can take over with the state recorded in `kept`.
 ///
 /// # Errors
-/// As [`mount`].
+/// As for [`mount`].
 pub fn mount_kept(
     file_system: Arc<dyn FileSystem>,
     mount_point: &Path,
@@ -71,18 +71,18 @@ pub fn mount_kept(
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
     let started = start(file_system, transport, (rings, &unmounter), options, kept)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
-    // Nobody would serve what is mounted already.
+    // Otherwise the mount would remain without a server.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
     raise(&mount_point);
     Session { server, unmounter }.unmounted_when_idle(options)
 }
 
-/// Goes on to serve a mount whose daemon died, of which `kept` and `inherited` are left. The files
-/// that were open are opened again, the kernel sends what was not answered once more, and what else
-/// the earlier daemon had open is closed.
+/// Continues to serve a mount after its daemon died, with the remaining `kept` and `inherited`.
+/// Files that were open are opened again, and the kernel resends unanswered requests. All other
+/// descriptors of the earlier daemon are closed.
 ///
 /// # Errors
-/// [`Error::NotKept`] where too little is left.
+/// [`Error::NotKept`] if the remaining state is incomplete.
 pub fn take_over(
     file_system: Arc<dyn FileSystem>,
     mount_point: &Path,
@@ -113,11 +113,12 @@ pub fn take_over(
     );
     server.restore(&restored);
     let server = Arc::new(server);
-    // The kernel takes back what it gave to descriptors that are still open: before they are
-    // closed, and before anybody reads.
-    // Where it was unmounted meanwhile, the threads find that out.
+    // The kernel takes back requests read from descriptors that are still open. So this precedes
+    // closing them and the first read. If the file system was unmounted meanwhile, the threads will
+    // notice.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
-    // From here on the copy is the connection. Before, a failure leaves all to the next daemon.
+    // From here on the copy is the connection. After an earlier failure, the next daemon can still
+    // take over.
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
     }
@@ -142,7 +143,7 @@ fn reopen(
     }
 }
 
-/// Lets a file system tell the kernel what changes behind its back.
+/// Lets a file system notify the kernel of changes behind the mount.
 fn announce(
     file_system: &dyn FileSystem,
     transport: &Arc<dyn Transport>,
@@ -171,7 +172,7 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
-        // As for every ordinary user; the daemon does it all.
+        // As for every ordinary user; the daemon performs all I/O.
         tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"
@@ -223,13 +224,13 @@ impl Session {
         Ok(self)
     }
 
-    /// What the kernel granted.
+    /// The features granted by the kernel.
     #[must_use]
     pub fn granted(&self) -> &Granted {
         &self.server.granted
     }
 
-    /// A handle to unmount with.
+    /// A handle to unmount the file system.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
@@ -241,26 +242,26 @@ impl Session {
         self.unmounter.device
     }
 
-    /// A handle to cut users off with.
+    /// A handle to cut off users.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::clone(&self.server))
     }
 
-    /// Serves until the file system is unmounted, by whomever, and the last user is gone.
+    /// Serves until any process has unmounted the file system and the last user is gone.
     ///
     /// # Errors
-    /// Names what broke the connection, or what could not be written back.
+    /// The error that broke the connection, or of writing back data.
     pub fn wait(self) -> Result<()> {
         self.wait_and_then(|| ())
     }
 
-    /// As [`Self::wait`]; calls `unmounted` before everything is written back, which may take
-    /// long: from the unmount on, the device number may be that of another mount. Where users were
-    /// cut off instead, the mount is still there and answers errors until the process ends.
+    /// Like [`Self::wait`]; calls `unmounted` before all data is written back, which may take long.
+    /// After the unmount, the device number may belong to another mount. If users were cut off
+    /// instead, the mount remains and returns errors until the process ends.
     ///
     /// # Errors
-    /// Names what broke the connection, or what could not be written back.
+    /// The error that broke the connection, or of writing back data.
     pub fn wait_and_then(self, unmounted: impl FnOnce()) -> Result<()> {
         let mount_point = self.unmounter.mount_point;
         let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };
@@ -276,8 +277,8 @@ impl Session {
 }
 
 impl Breaker {
-    /// Refuses every request from now on, and ends the session as soon as those that are under way
-    /// are done: they are told to give up. Everything is written back as after an unmount.
+    /// Refuses every request from now on, cancels those in flight, and ends the session when they
+    /// are done. All data is written back as after an unmount.
     pub fn cut_off(&self) {
         self.0.cut_off();
     }

@@ -1,5 +1,5 @@
-//! What the fuzz target and the tests of this crate share: a server without a kernel, and what
-//! must hold whatever bytes it is given.
+//! A server without a kernel, and properties that must hold for any bytes it receives. Shared by
+//! the fuzz target and the tests of this crate.
 
 mod script;
 mod subject;

@@ -1,17 +1,16 @@
-//! The pool of threads that serve a mount: a leader reads the next request, followers are parked.
+//! The pool of threads that serve a mount: readers read requests, the other threads are parked.
 //!
-//! A request that wakes a thread on another processor costs several times what it takes to serve
-//! it, and the kernel wakes waiting readers in turn. So there is one *reader* as long as that is
-//! enough: it serves what it reads, while the other threads are parked where nothing wakes them.
-//! A second reader is let in
+//! A request that wakes a thread on another processor costs several times more than serving it, and
+//! the kernel wakes waiting readers in turn. So there is only one *reader* while that is enough. It
+//! serves the requests it reads, while the other threads are parked and never woken. A second
+//! reader is added
 //! - before an operation that will wait for a device (`hand_off`),
 //! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
-//! - when requests are waiting already each time a reader comes back (`widen`), up to one a
-//!   processor; readers that come back to an empty queue again and again leave (`narrow`).
+//! - when readers repeatedly find requests waiting (`widen`), up to one reader for each processor;
+//!   readers that repeatedly find an empty queue leave (`narrow`).
 //!
-//! Somebody must always read, if only to learn that those who wait are signalled: a request can
-//! wait for a tape. So where a mount's threads all wait there are more of them (`has_room`), which
-//! end as soon as others are idle.
+//! One thread must always read, if only to receive interrupts: a request can wait for a tape. So if
+//! all threads of a mount wait, more are added (`has_room`), which end as soon as others are idle.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,30 +20,31 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Worker, Workers};
 
-/// Consecutive reads that found a request waiting, after which one more reader is let in.
+/// Consecutive reads that found a request waiting, after which one more reader is added.
 const WIDEN_AFTER: u32 = 16;
-/// Consecutive reads that had to wait, after which a reader too many leaves.
+/// Consecutive reads that had to wait, after which an extra reader leaves.
 const NARROW_AFTER: u32 = 64;
-/// A read that took less found its request waiting.
+/// A read that took less time found its request waiting.
 const WAITING_MAX: Duration = Duration::from_micros(5);
-/// Where all threads have been busy for so long, one more is let in.
+/// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
-/// Surplus threads for each of which, so many, one thread may be busy for less than that.
+/// Surplus threads required for each thread that has been busy for less than `STALLED_MIN`, before
+/// one more is added.
 const SURPLUS_PER_MOVING: usize = 4;
-/// A thread that has been busy for so long is one that waits, and another serves in its place.
+/// Time after which a busy thread counts as waiting, and another serves in its place.
 const STUCK_MIN: Duration = Duration::from_secs(2);
-/// Threads of one mount, with those that wait.
+/// Maximum number of threads of one mount, including waiting ones.
 const THREADS_MAX: usize = 256;
-/// A parked thread beyond the readers and one spare ends after this.
+/// Time after which a parked thread ends, if there are readers and one spare besides it.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
 /// The threads of one mount.
 #[derive(Debug)]
 pub(crate) struct ThreadPool {
     state: Mutex<State>,
-    /// Its threads, as others see them.
+    /// The state of its threads that other threads need.
     workers: Arc<Workers>,
-    /// A place for a reader is free, or all is over.
+    /// A place for a reader is free, or the mount has ended.
     place_free: Condvar,
     threads_max: usize,
     readers_max: usize,
@@ -52,17 +52,17 @@ pub(crate) struct ThreadPool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Threads that read, or serve and will read again.
+    /// Number of threads that read, or serve and will read again.
     readers: usize,
-    /// How many of them there should be.
+    /// Target number of readers.
     wanted: usize,
     parked: usize,
-    /// Threads that are being started, and will take a place as soon as they run.
+    /// Number of threads that are starting and will take a place as soon as they run.
     starting: usize,
     over: bool,
 }
 
-/// How a thread has lately found the queue of requests.
+/// A thread's recent history with the queue of requests.
 #[derive(Debug, Default)]
 pub(crate) struct QueueHistory {
     found_waiting: u32,
@@ -70,7 +70,7 @@ pub(crate) struct QueueHistory {
 }
 
 impl ThreadPool {
-    /// A pool of at most so many threads.
+    /// A pool of at most `threads_max` threads.
     pub fn new(threads_max: usize, workers: Arc<Workers>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -82,7 +82,7 @@ impl ThreadPool {
         }
     }
 
-    /// A new thread's entry; `None` where there are enough.
+    /// Adds a new thread; `None` if there are enough.
     pub fn add_thread(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
         if state.over || !self.has_room() {
@@ -95,7 +95,7 @@ impl ThreadPool {
         Some(worker)
     }
 
-    /// A thread's end, or that it could not be started.
+    /// Removes a thread that has ended or could not be started.
     pub fn remove_thread(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
         state.note_start(worker);
@@ -107,12 +107,12 @@ impl ThreadPool {
         self.workers.remove(worker);
     }
 
-    /// Whether one more thread may be started.
+    /// Whether another thread may be started.
     fn has_room(&self) -> bool {
         let count = self.workers.count();
         let are_stuck = || count - self.workers.count_busy(STUCK_MIN) < self.threads_max;
-        // The more of them wait already, the surer it is that they do, and are not at work: then
-        // they may come faster than one by one.
+        // The more threads are waiting, the more likely it is that they wait and do not work. Then
+        // threads may be added faster than one at a time.
         let are_stalled = || {
             let moving = count - self.workers.count_busy(STALLED_MIN);
             moving * SURPLUS_PER_MOVING <= count - self.threads_max
@@ -120,7 +120,7 @@ impl ThreadPool {
         count < self.threads_max || (count < THREADS_MAX && (are_stuck() || are_stalled()))
     }
 
-    /// Waits until the thread may read; `false` when it is no longer needed.
+    /// Waits until the thread may read; returns `false` if it is no longer needed.
     pub fn may_read(&self, worker: &Worker) -> bool {
         let reads = || worker.reads.load(Ordering::SeqCst);
         if reads() && !worker.is_surplus {
@@ -149,8 +149,8 @@ impl ThreadPool {
         }
     }
 
-    /// Gives the place of a reader that is, or will be, busy to somebody else; `true` when a new
-    /// thread must be started for it.
+    /// Gives the place of a busy reader to another thread; returns `true` if a new thread must be
+    /// started for it.
     pub fn hand_off(&self, worker: &Worker) -> bool {
         let mut state = self.state.lock();
         let can_go_on = state.parked > 0 || self.has_room();
@@ -162,7 +162,7 @@ impl ThreadPool {
         state.missing() > 0
     }
 
-    /// Takes note of how long a read took; `true` when a new thread must be started.
+    /// Records the duration of a read; returns `true` if a new thread must be started.
     pub fn note_wait(&self, worker: &Worker, waited: Duration, history: &mut QueueHistory) -> bool {
         if waited < WAITING_MAX {
             history.had_to_wait = 0;
@@ -198,8 +198,8 @@ impl ThreadPool {
         }
     }
 
-    /// Gives the places of readers that have been busy for too long to others; answers how many
-    /// threads must be started, those included that could not be before.
+    /// Gives the places of readers that have been busy for too long to other threads. Returns how
+    /// many threads must be started, including those that failed to start before.
     pub fn replace_busy(&self, busy_max: Duration) -> usize {
         for worker in self.workers.all() {
             let reads = worker.reads.load(Ordering::SeqCst);
@@ -210,13 +210,13 @@ impl ThreadPool {
         self.state.lock().missing()
     }
 
-    /// Whether no more threads are left than a mount has that nobody uses.
+    /// Whether there are no more threads than an unused mount needs.
     pub fn is_at_rest(&self) -> bool {
         let state = self.state.lock();
         !state.over && self.workers.count() <= state.wanted + 1
     }
 
-    /// Tells all threads that the mount is gone.
+    /// Tells all threads that the mount has ended.
     pub fn end(&self) {
         self.state.lock().over = true;
         self.workers.end();
@@ -225,12 +225,12 @@ impl ThreadPool {
 }
 
 impl State {
-    /// How many places are free that no thread is on its way to.
+    /// Number of free places for which no thread is starting.
     fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
     }
 
-    /// Takes note that a thread is no longer on its way to its first place.
+    /// Records that a thread is no longer starting.
     fn note_start(&mut self, worker: &Worker) {
         if !worker.has_started.swap(true, Ordering::SeqCst) {
             self.starting -= 1;
@@ -277,7 +277,7 @@ mod tests {
         assert!(pool.may_read(&only), "still the reader");
     }
 
-    /// A pool that has been there for some time.
+    /// A pool whose mount has existed for some time.
     fn experienced(threads_max: usize) -> ThreadPool {
         ThreadPool::new(threads_max, Arc::new(Workers::since(long_ago())))
     }
@@ -286,7 +286,7 @@ mod tests {
         Instant::now().checked_sub(STUCK_MIN * 2).unwrap()
     }
 
-    /// However long the test takes.
+    /// A time in the future, however long the test takes.
     fn not_long_ago() -> Instant {
         Instant::now() + Duration::from_secs(3600)
     }

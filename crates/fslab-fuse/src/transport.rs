@@ -1,5 +1,5 @@
-//! How requests arrive and replies are sent by /dev/fuse; a double without a kernel implements the
-//! same trait. The other way is `uring`.
+//! Receives requests and sends replies through /dev/fuse; a test double implements the same trait.
+//! The alternative is `uring`.
 
 use std::fmt::Debug;
 use std::io::IoSlice;
@@ -11,53 +11,53 @@ use zerocopy::IntoBytes;
 
 use crate::protocol::reply::OutHeader;
 
-/// What reading found.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
     /// No request yet, on a non-blocking descriptor.
     Nothing,
-    /// The mount is gone.
+    /// The file system was unmounted.
     Gone,
 }
 
-/// What a transport does while there is no request.
+/// What a transport does if there is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
-    /// Sleeps until there is one.
+    /// It sleeps until a request arrives.
     Blocking,
-    /// Answers [`Received::Nothing`].
+    /// It returns [`Received::Nothing`].
     NonBlocking,
 }
 
-/// A connection to the kernel, as one thread uses it.
+/// A connection to the kernel, as used by one thread.
 pub(crate) trait Transport: Debug + Send + Sync {
     /// Reads the next request.
     fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno>;
 
-    /// Answers a request that came by this transport: with an error, or with a payload.
+    /// Replies to a request received from this transport: with an error or a payload.
     fn reply(&self, unique: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno>;
 
-    /// Sends a notice.
+    /// Sends a notification.
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno>;
 
-    /// Another descriptor of the same connection, so that threads do not share one.
+    /// Opens another descriptor of the same connection, so that threads need not share one.
     fn another(&self, reading: ReadMode) -> Result<Arc<dyn Transport>, Errno>;
 
-    /// Makes an open file known to the kernel, to be named in replies to openings.
+    /// Registers an open file with the kernel, for use in replies to opens.
     fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
 
-    /// Takes a registered file back; openings that use it keep it.
+    /// Releases a registered file; opens that use it keep it.
     fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
 
-    /// The descriptor of /dev/fuse, where there is one.
+    /// The descriptor of /dev/fuse, if there is one.
     fn device(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
     /// Whether the file system is still mounted anywhere. The kernel ends the connection before it
-    /// gives the device number of the file system to another.
+    /// reuses the device number of the file system.
     fn is_connected(&self) -> bool;
 }
 
@@ -81,7 +81,7 @@ impl DeviceTransport {
         for (slice, part) in slices[1..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        // The kernel takes all of a reply or none of it.
+        // The kernel accepts a whole reply or nothing.
         rustix::io::writev(&self.device, &slices[..=parts.len()]).map(|_all| ())
     }
 }
@@ -92,9 +92,9 @@ impl Transport for DeviceTransport {
             match rustix::io::read(&self.device, &mut *buffer) {
                 Ok(length) => return Ok(Received::Request(length)),
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                // ENOENT: the request was interrupted between being chosen and being read.
+                // ENOENT: the request was interrupted between its selection and the read.
                 Err(Errno::INTR | Errno::NOENT) => {}
-                // Unmounted, or the connection was aborted.
+                // The file system was unmounted, or the connection was aborted.
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Gone),
                 Err(error) => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Unmounting a session, by its own connection or by the setuid helper.
+//! Unmounts a session, by its own connection or by the setuid helper.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::read_ahead::device_at;
 use crate::transport::Transport;
 
-/// Unmounts a session, from any thread, and nothing else.
+/// Unmounts a session, from any thread.
 ///
-/// The kernel gives the device number of an unmounted file system to the next one. So the number
-/// counts only as long as the session's own connection has not ended.
+/// The kernel reuses the device number of an unmounted file system. So the number is only valid
+/// while the session's own connection exists.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     pub(crate) mount_point: PathBuf,
@@ -39,17 +39,17 @@ impl Unmounter {
         Self { mount_point: mount_point.to_owned(), device, transport }
     }
 
-    /// Whether the file system is mounted, be it only for those who use it.
+    /// Whether the file system is mounted, even if only for its current users.
     #[must_use]
     pub fn is_mounted(&self) -> bool {
         self.transport.is_connected()
     }
 
-    /// Unmounts if nothing is in use; `false` when something is. A file system that is mounted no
-    /// longer counts as unmounted.
+    /// Unmounts the file system if it is not in use; returns `false` if it is. A file system that
+    /// is no longer mounted counts as unmounted.
     ///
     /// # Errors
-    /// What the kernel answered otherwise.
+    /// Other errors of the kernel.
     pub fn unmount_if_unused(&self) -> Result<bool> {
         match self.unmount(UnmountFlags::empty()) {
             Ok(()) => Ok(true),
@@ -58,16 +58,16 @@ impl Unmounter {
         }
     }
 
-    /// Detaches the mount at once. Programs that still use it are served until they close it.
+    /// Detaches the mount at once. Programs that use it are served until they close their files.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// Errors of the kernel.
     pub fn detach(&self) -> Result<()> {
         self.unmount(UnmountFlags::DETACH)
     }
 
-    /// Unmounts wherever the file system is mounted by now: it may have been moved, or mounted
-    /// once more elsewhere.
+    /// Unmounts the file system at all its current mount points: it may have been moved, or mounted
+    /// again elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
         loop {
             let places = self.places().map_err(|source| Error::Mounts { source })?;
@@ -76,18 +76,18 @@ impl Unmounter {
             let is_progress = answers.iter().any(Result::is_ok);
             match answers.into_iter().find_map(Result::err) {
                 None => return Ok(()),
-                // One place may have covered another.
+                // One mount point may have covered another.
                 Some(_) if is_progress => {}
                 Some(error) => return Err(error),
             }
         }
     }
 
-    /// Where the file system is mounted, the innermost place first.
+    /// The mount points of the file system, the innermost first.
     fn places(&self) -> io::Result<Vec<MountEntry>> {
         let mut places = mounts::of_device(self.device)?;
         places.retain(|mount| mount.file_system == "fuse.fslab");
-        // Asked afterwards: then the number was this file system's when they were listed.
+        // Checked after listing: this proves that the number was still valid when they were listed.
         Ok(if self.transport.is_connected() { places } else { Vec::new() })
     }
 
@@ -97,16 +97,16 @@ impl Unmounter {
             Ok(()) => Ok(()),
             Err(error) => match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
                 Errno::PERM => unmount_by_helper(&place.target, flags),
-                // It went with another place, or somebody else took it away.
+                // It was unmounted with another mount point, or by another process.
                 _ if !self.places().is_ok_and(|places| places.contains(place)) => Ok(()),
-                // Perhaps something else is mounted over it, which is not ours to take away.
+                // Another file system may be mounted over it, which must not be unmounted here.
                 errno => Err(failed(errno)),
             },
         }
     }
 }
 
-/// Ordinary users unmount through the setuid helper that mounted for them.
+/// Unmounts through the setuid helper, which also mounted for the ordinary user.
 fn unmount_by_helper(place: &Path, flags: UnmountFlags) -> Result<()> {
     let lazy = flags.contains(UnmountFlags::DETACH).then_some("-z");
     let mut helper = std::process::Command::new("fusermount3");
@@ -124,8 +124,8 @@ fn unmount_by_helper(place: &Path, flags: UnmountFlags) -> Result<()> {
     Err(unmount_error(place, helper_errno(&reason)))
 }
 
-/// The helper reports the error as text only: "Device or resource busy", or "Resource busy" with
-/// another C library.
+/// Determines the errno from the helper's message: "Device or resource busy", or "Resource busy"
+/// with another C library.
 fn helper_errno(reason: &str) -> Errno {
     if reason.trim_end().ends_with("busy") { Errno::BUSY } else { Errno::PERM }
 }

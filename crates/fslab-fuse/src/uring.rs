@@ -1,18 +1,17 @@
 //! FUSE over io_uring: requests are served on the processor that makes them.
 //!
-//! The kernel has one queue for each processor. A queue's threads are tied to its processor, so
-//! that a request wakes no other one, and each thread takes a request and answers the one before by
-//! a single system call. A thread has one entry of the queue (see [`fslab_sys::fuse_ring`]), which
-//! the kernel gives nothing while the thread is busy; it prefers the thread that waits for the
-//! shortest time.
+//! The kernel has one queue for each processor. A queue's threads run only on its processor, so
+//! that a request wakes no other processor. A thread replies to one request and receives the next
+//! with a single system call. A thread has one entry of the queue (see [`fslab_sys::fuse_ring`]),
+//! which the kernel does not use while the thread is busy. The kernel prefers the thread with the
+//! shortest waiting time.
 //!
-//! No request waits for one that takes long: a thread that takes a request when no other waits in
-//! its queue starts one more. A request that came before that one was registered lies in the
-//! kernel's queue, and is handed out only when an answer arrives there. So where requests take
-//! long, a queue that got a thread is sent one more request now and then, by asking the mount for
-//! its free space (`queues`).
+//! No request waits for a slow one: a thread that takes a request when no other thread waits in its
+//! queue starts another thread. A request that arrived before the registration of that thread stays
+//! in the kernel's queue until a reply arrives there. So if requests take long, a queue with a new
+//! thread is regularly sent another request: a query of the mount's free space (`queues`).
 //!
-//! FORGET, INTERRUPT and notices stay on /dev/fuse.
+//! FORGET, INTERRUPT and notifications use /dev/fuse.
 
 mod queues;
 
@@ -35,17 +34,17 @@ use crate::workers::Worker;
 use queues::Queue;
 pub(crate) use queues::Queues;
 
-/// Threads of one mount, with those that wait.
+/// Maximum number of threads of one mount, including waiting ones.
 const THREADS_MAX: usize = 256;
 
-/// Threads of each queue at the start: one serves, and one waits.
+/// Initial number of threads in each queue: one serves, and one waits.
 const FIRST_THREADS: usize = 2;
 
-/// Whether this process can serve by io_uring. Whether the kernel offers it shows at the start of
-/// the connection.
+/// Checks whether this process can serve through io_uring. Whether the kernel supports it is only
+/// known at the start of the connection.
 ///
 /// # Errors
-/// Why not.
+/// The reason if it can't.
 pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     if !processors::may_run_on_all()? {
         return Err(io::Error::new(
@@ -58,8 +57,8 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
 }
 
 impl Server {
-    /// Starts the first threads of each queue, and waits until the kernel knows them all: until
-    /// then it holds requests back.
+    /// Starts the first threads of each queue and waits until all are registered: until then the
+    /// kernel holds requests back.
     pub fn start_queues(self: &Arc<Self>, queues: &Arc<Queues>) -> io::Result<()> {
         let (sender, registered) = channel();
         for number in 0..queues.queues.len() * FIRST_THREADS {
@@ -92,7 +91,7 @@ impl Server {
 
 impl Drop for RingThread {
     fn drop(&mut self) {
-        // Panics of the file system end in `guarded`; this would be one of the server.
+        // `guarded` catches panics of the file system; this is a panic of the server.
         if std::thread::panicking() {
             self.add_thread_or_say();
         }

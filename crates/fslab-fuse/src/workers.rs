@@ -1,4 +1,4 @@
-//! The threads that serve a mount, as those see them who cancel requests or wait for their end.
+//! The threads that serve a mount, for cancelling requests and waiting for their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::interrupts::EarlyInterrupts;
 
-/// Where users were cut off, how often it is looked whether requests are under way.
+/// Interval between checks for requests in flight after users were cut off.
 const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 
-/// The threads of one mount that serve by one transport.
+/// The threads of one mount that use the same transport.
 #[derive(Debug)]
 pub(crate) struct Workers {
     state: Mutex<State>,
-    /// A thread has ended.
+    /// Signalled when a thread ends.
     ended: Condvar,
     epoch: Instant,
     early: EarlyInterrupts,
@@ -24,26 +24,26 @@ pub(crate) struct Workers {
 #[derive(Debug, Default)]
 struct State {
     workers: Vec<Arc<Worker>>,
-    /// The mount is gone.
+    /// Whether the mount has ended.
     is_over: bool,
-    /// Users were cut off: threads that wait for requests are not waited for.
+    /// Whether users were cut off; then `wait` does not wait for threads without a request.
     is_cut_off: bool,
 }
 
 /// One thread.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
-    /// Whether the thread is there because others wait.
+    /// Whether the thread was added because others wait.
     pub is_surplus: bool,
-    /// Whether the thread runs by now.
+    /// Whether the thread has started to run.
     pub has_started: AtomicBool,
-    /// Whether the thread may read when it has served its request.
+    /// Whether the thread may read after serving its request.
     pub reads: AtomicBool,
-    /// When the present request came, in nanoseconds of the workers' clock; 0 between requests.
+    /// Arrival of the current request, in nanoseconds of the workers' clock; 0 between requests.
     busy_since_ns: AtomicU64,
-    /// The present request.
+    /// The number of the current request.
     unique: AtomicU64,
-    /// The request to be cancelled, if it is still the present one.
+    /// The number of the request to be cancelled, if it is still the current one.
     cancelled: Arc<AtomicU64>,
 }
 
@@ -54,7 +54,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Those of a mount that has been there since then.
+    /// Threads of a mount that exists since `epoch`.
     pub fn since(epoch: Instant) -> Self {
         Self {
             state: Mutex::default(),
@@ -64,34 +64,34 @@ impl Workers {
         }
     }
 
-    /// Enters a thread.
+    /// Adds a thread.
     pub fn add(&self, worker: &Arc<Worker>) {
         self.state.lock().workers.push(Arc::clone(worker));
     }
 
-    /// Notes a thread's end, or that it could not be started.
+    /// Removes a thread that has ended or could not be started.
     pub fn remove(&self, worker: &Arc<Worker>) {
         self.state.lock().workers.retain(|other| !Arc::ptr_eq(other, worker));
         self.ended.notify_all();
     }
 
-    /// How many there are.
+    /// Number of threads.
     pub fn count(&self) -> usize {
         self.state.lock().workers.len()
     }
 
-    /// How many have been busy for at least so long.
+    /// Number of threads that have been busy for at least this long.
     pub fn count_busy(&self, least: Duration) -> usize {
         let is_busy = |worker: &&Arc<Worker>| self.busy_for(worker) >= least;
         self.state.lock().workers.iter().filter(is_busy).count()
     }
 
-    /// Those that are there now.
+    /// All current threads.
     pub fn all(&self) -> Vec<Arc<Worker>> {
         self.state.lock().workers.clone()
     }
 
-    /// How long a thread has been serving its present request; zero between requests.
+    /// Time for which a thread has been serving its current request; zero between requests.
     pub fn busy_for(&self, worker: &Worker) -> Duration {
         match worker.busy_since_ns.load(Ordering::SeqCst) {
             0 => Duration::ZERO,
@@ -106,10 +106,11 @@ impl Workers {
         self.state.lock().is_busy()
     }
 
-    /// Has requests given up that have been served for too long.
+    /// Cancels requests that have been served for too long.
     pub fn cancel_overdue(&self, too_long: Duration) {
         for worker in &self.state.lock().workers {
-            // Read before the time: if the request ends meanwhile, no other has this number.
+            // Read before the time: if the request ends meanwhile, no other request has this
+            // number.
             let unique = worker.unique.load(Ordering::SeqCst);
             if self.busy_for(worker) >= too_long {
                 worker.cancelled.store(unique, Ordering::SeqCst);
@@ -117,20 +118,20 @@ impl Workers {
         }
     }
 
-    /// Has a request given up; at its beginning, if no thread serves it yet.
+    /// Cancels a request; if no thread serves it yet, it is cancelled at its beginning.
     pub fn cancel(&self, unique: u64) {
         let state = self.state.lock();
         if state.cancel(unique) {
             return;
         }
         self.early.keep(unique);
-        // Who began meanwhile has either seen it there or is seen here.
+        // A request that began meanwhile has either seen the number or is found here.
         if state.cancel(unique) {
             self.early.take(unique);
         }
     }
 
-    /// Has all requests given up that are being served; [`Self::wait`] waits for these alone.
+    /// Cancels all requests in flight; afterwards [`Self::wait`] waits only for them.
     pub fn cut_off(&self) {
         let mut state = self.state.lock();
         state.is_cut_off = true;
@@ -140,26 +141,26 @@ impl Workers {
         self.ended.notify_all();
     }
 
-    /// Notes that the mount is gone.
+    /// Records that the mount has ended.
     pub fn end(&self) {
         self.state.lock().is_over = true;
         self.ended.notify_all();
     }
 
-    /// Whether the mount is gone.
+    /// Whether the mount has ended.
     pub fn is_over(&self) -> bool {
         self.state.lock().is_over
     }
 
-    /// Waits until the mount is gone and every thread has ended, or, where users were cut off,
-    /// every thread is between requests.
+    /// Waits until the mount and every thread have ended. After users were cut off, waits only
+    /// until every thread is between requests.
     pub fn wait(&self) {
         let mut state = self.state.lock();
         loop {
             if state.is_cut_off && !state.is_busy() || state.is_over && state.workers.is_empty() {
                 return;
             }
-            // The end of a request wakes nobody.
+            // The end of a request sends no signal.
             if state.is_cut_off {
                 self.ended.wait_for(&mut state, CUT_OFF_CHECK);
             } else {
@@ -170,7 +171,7 @@ impl Workers {
 
     fn clock_ns(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.epoch);
-        // Never 0, which means "between requests".
+        // Never 0, which stands for "between requests".
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
@@ -180,7 +181,7 @@ impl State {
         self.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
     }
 
-    /// Marks a request as to be given up; `false` when no thread serves it.
+    /// Marks a request for cancellation; returns `false` if no thread serves it.
     fn cancel(&self, unique: u64) -> bool {
         let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
         let worker = self.workers.iter().find(serving);
@@ -189,12 +190,12 @@ impl State {
 }
 
 impl Worker {
-    /// A thread, and whether it is there because others wait.
+    /// A new thread; `is_surplus` if it was added because others wait.
     pub fn new(is_surplus: bool) -> Self {
         Self { is_surplus, ..Self::default() }
     }
 
-    /// Notes the beginning of a request and answers where its cancellation will be seen.
+    /// Records the beginning of a request and returns the place of its cancellation.
     pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);
@@ -204,7 +205,7 @@ impl Worker {
         Arc::clone(&self.cancelled)
     }
 
-    /// Notes the end of a request.
+    /// Records the end of a request.
     pub fn finish(&self) {
         self.busy_since_ns.store(0, Ordering::SeqCst);
         self.unique.store(0, Ordering::SeqCst);
@@ -233,7 +234,7 @@ mod tests {
         worker.finish();
     }
 
-    /// The kernel tells another thread, and does so once.
+    /// The kernel sends the interrupt once, to another thread.
     #[test]
     fn a_request_can_be_cancelled_before_it_begins() {
         let (workers, [first, second]) = with_threads();
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(other.load(Ordering::SeqCst), 0);
     }
 
-    /// Whichever comes first, neither may miss the other.
+    /// In either order, neither side may miss the other.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
         let (workers, [worker]) = with_threads();

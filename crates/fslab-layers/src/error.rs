@@ -1,16 +1,16 @@
-//! What can be wrong with the description of a stack.
+//! Errors in the description of a stack.
 
 use std::path::PathBuf;
 
 use crate::nearest::{Nearest, suggest};
 
-/// The result of reading a description or building a stack.
+/// The result of parsing a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a foreign leaf could not be opened.
+/// An error of a foreign leaf or layer.
 pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is wrong with the description of a stack, in one line.
+/// An error in the description of a stack, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No layer has this name.
@@ -18,7 +18,7 @@ pub enum Error {
     UnknownLayer {
         /// The name given.
         name: String,
-        /// What was perhaps meant.
+        /// Names that were probably meant.
         nearest: Nearest,
     },
     /// The layer has no such option.
@@ -28,10 +28,10 @@ pub enum Error {
         layer: &'static str,
         /// The option given.
         option: String,
-        /// What was perhaps meant.
+        /// Names that were probably meant.
         nearest: Nearest,
     },
-    /// The option takes other values.
+    /// The option does not accept the value.
     #[error("layer '{layer}': option '{option}' is {expected}, not '{value}'")]
     BadValue {
         /// The layer.
@@ -40,7 +40,7 @@ pub enum Error {
         option: &'static str,
         /// The value given.
         value: String,
-        /// What it takes.
+        /// The accepted values.
         expected: String,
     },
     /// An option without `=value`, or given twice.
@@ -60,25 +60,25 @@ pub enum Error {
         /// The directory.
         leaf: String,
     },
-    /// A layer can't be used so.
+    /// A layer can't be used in this way.
     #[error("layer '{layer}' {what}")]
     Unfit {
         /// The layer.
         layer: &'static str,
-        /// Why not.
+        /// The reason.
         what: String,
     },
-    /// A line of a file or of a list of rules can't be so.
+    /// A line of a file or of a list of rules is invalid.
     #[error("{origin}, line {line}: {source}")]
     Line {
-        /// The file, or what gave the lines.
+        /// The file, or the source of the lines.
         origin: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error in it.
         source: ForeignError,
     },
-    /// A trace can't be written where it should.
+    /// A trace can't be written to its path.
     #[error("layer 'trace': {0}")]
     Trace(#[from] fslab_trace::Error),
     /// A file that describes a stack can't be read.
@@ -86,34 +86,34 @@ pub enum Error {
     UnreadableFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A leaf of another crate can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
     ForeignLeaf {
-        /// What was given.
+        /// The leaf as given.
         leaf: String,
-        /// Why.
+        /// The cause.
         source: ForeignError,
     },
-    /// A layer of another crate can't be put there.
+    /// A layer of another crate can't be built.
     #[error("layer '{layer}': {source}")]
     ForeignLayer {
         /// The layer.
         layer: &'static str,
-        /// Why.
+        /// The cause.
         source: ForeignError,
     },
-    /// A layer can't work over what is below it.
+    /// A layer can't work over the file system below it.
     #[error("layer '{layer}' can't work here: {source}")]
     Layer {
         /// The layer.
         layer: &'static str,
-        /// Why.
+        /// The cause.
         source: fslab_vfs::Error,
     },
-    /// Somebody else keeps stored files there.
+    /// Another mount or tool uses stored files there.
     #[error(
         "layer '{layer}': the lower directory is in use by another fslab mount or tool, or one is \
          used around it; end that first"
@@ -122,20 +122,20 @@ pub enum Error {
         /// The layer.
         layer: &'static str,
     },
-    /// A layer can't have the threads it asked for.
+    /// The threads of a layer can't be started.
     #[error("layer '{layer}' can't start its threads: {source}")]
     Threads {
         /// The layer.
         layer: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
     Leaf {
-        /// What was given.
+        /// The leaf as given.
         leaf: String,
-        /// Why.
+        /// The cause.
         source: fslab_vfs::Error,
     },
 }

@@ -22,11 +22,11 @@ pub struct LayerChoice {
 }
 
 impl LayerChoice {
-    /// Chooses a layer, which may be one of `foreign`, and gives it options; the others keep their
+    /// Chooses a layer, which may be from `foreign`, and sets options; the others keep their
     /// defaults.
     ///
     /// # Errors
-    /// Names the nearest layer, option or value that exists.
+    /// The error names the nearest existing layer, option or value.
     pub fn of<'a>(
         foreign: &'static [LayerSpec],
         name: &str,
@@ -50,7 +50,7 @@ impl LayerChoice {
     /// Puts the layer over a file system, with this machine's clock.
     ///
     /// # Errors
-    /// What the layer answers.
+    /// Errors of the layer.
     pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
         self.build_in(inner, &StackContext::default())
     }
@@ -58,7 +58,7 @@ impl LayerChoice {
     /// Puts the layer over a file system.
     ///
     /// # Errors
-    /// What the layer answers.
+    /// Errors of the layer.
     pub fn build_in(
         &self,
         inner: Arc<dyn FileSystem>,
@@ -67,7 +67,7 @@ impl LayerChoice {
         (self.spec.build)(inner, &self.options, context)
     }
 
-    /// Where the layer will write, by option.
+    /// The paths that the layer will write to, by option.
     pub fn places(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let places = self.spec.options.iter().filter(|option| option.value == ValueKind::Place);
         places.filter_map(|option| Some((option.name, self.options.path(option.name)?)))
@@ -79,14 +79,14 @@ impl LayerChoice {
         &self.options
     }
 
-    /// The layer's declaration.
+    /// The layer's description.
     #[must_use]
     pub fn spec(&self) -> &'static LayerSpec {
         self.spec
     }
 }
 
-/// Some options had underscores in their names once, which are still understood.
+/// Finds an option. Underscores in old option names are still accepted.
 fn find(spec: &'static LayerSpec, key: &str) -> Result<&'static OptionSpec> {
     let key_now = key.replace('_', "-");
     spec.options.iter().find(|option| option.name == key_now).ok_or_else(|| Error::UnknownOption {
@@ -114,10 +114,10 @@ fn set(
 }
 
 impl LayerChoice {
-    /// Reads `NAME[:key=value,...]`, where the layer may be one of `foreign`.
+    /// Parses `NAME[:key=value,...]`; the layer may be from `foreign`.
     ///
     /// # Errors
-    /// Names the layer, option or value that does not exist.
+    /// The error names the unknown layer, option or value.
     pub fn parse(text: &str, foreign: &'static [LayerSpec]) -> Result<Self> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let bare = Self::of(foreign, name, [])?;
@@ -133,7 +133,7 @@ impl LayerChoice {
     }
 }
 
-/// The layer as it would be given, with the options that differ from their defaults.
+/// The layer in its command-line form, with the options that differ from their defaults.
 impl fmt::Display for LayerChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.spec.name)?;

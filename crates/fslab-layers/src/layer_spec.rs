@@ -1,4 +1,4 @@
-//! What a layer declares about itself.
+//! The description of a layer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::options::{OptionSpec, Options};
 use crate::stack_context::StackContext;
 
-/// A layer's declaration of itself.
+/// The description of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerSpec {
     /// Its name on command lines and in files.
@@ -21,28 +21,28 @@ pub struct LayerSpec {
     pub caution: Option<&'static str>,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// Puts it over a file system.
+    /// Puts the layer over a file system.
     pub build: BuildLayer,
 }
 
-/// Puts a layer over a file system. The options were checked against the layer's list before.
+/// Puts a layer over a file system. The options have already been checked against the layer's list.
 pub type BuildLayer =
     fn(Arc<dyn FileSystem>, &Options, &StackContext) -> Result<Arc<dyn FileSystem>>;
 
 /// Whether a layer changes the stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
-    /// Watches or disturbs; operations it does not know are forwarded.
+    /// Watches or disturbs operations; unknown operations are forwarded.
     Observer,
-    /// Changes the stored bytes; operations it does not know are refused.
+    /// Changes the stored bytes; unknown operations are refused.
     Transformer,
-    /// A transformer whose commands also work on the files of the leaf. The layer must see the
-    /// same bytes as they do, so no transformer can be below it.
+    /// A transformer whose commands also work on the files of the leaf. The layer must see the same
+    /// bytes as the commands, so no transformer can be below it.
     Grounded,
 }
 
 impl LayerKind {
-    /// The word for it.
+    /// The word for the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The leaf under a stack, as a user names it: a directory, `dir:PATH`, `mem:`, or a leaf of
-//! another crate, which whoever parses must hand in ([`ForeignLeaf`]).
+//! The leaf under a stack, as named by a user: a directory, `dir:PATH`, `mem:`, or a leaf of
+//! another crate. The caller of the parser must provide such leaves ([`ForeignLeaf`]).
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -22,41 +22,40 @@ pub const LEAVES: &[LeafSpec] = &[
     LeafSpec { name: "mem:", help: "memory; gone when unmounted", caution: None },
 ];
 
-/// A leaf's declaration of itself.
+/// The description of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafSpec {
-    /// How it is written.
+    /// Its form on a command line.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// What whoever mounts one is told first; `None` where there is nothing to be said.
+    /// A warning for users who mount one; `None` if there is none.
     pub caution: Option<&'static str>,
 }
 
-/// A leaf that this crate does not know, told to it by the program that joins the two.
+/// A leaf of another crate, provided by the program that joins the crates.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
-    /// What is listed.
+    /// The description to be listed.
     pub spec: LeafSpec,
-    /// How it begins on a command line, the colon included.
+    /// Its prefix on a command line, including the colon.
     pub scheme: &'static str,
-    /// Opens what follows the scheme.
+    /// Opens the text after the scheme.
     pub open: OpenLeaf,
 }
 
-/// Opens what follows the scheme of a foreign leaf.
+/// Opens the text after the scheme of a foreign leaf.
 pub type OpenLeaf =
     fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>;
 
-/// How a leaf is to be used, whatever lies over it.
+/// Options of a leaf, independent of the layers over it.
 #[derive(Clone, Debug, Default)]
 pub struct LeafOptions {
-    /// Nothing is changed: a device is opened for reading, and each change is answered with
-    /// `EROFS`.
+    /// Refuse changes: a device is opened for reading, and each change fails with `EROFS`.
     pub read_only: bool,
-    /// Which uses of files change access times.
+    /// Which uses of files update access times.
     pub access_times: AccessTimes,
-    /// What an earlier process has left open that served the same directory.
+    /// Descriptors that an earlier process of the same directory has left open.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -75,12 +74,12 @@ pub enum Leaf {
     Directory(PathBuf),
     /// Memory.
     Memory,
-    /// A leaf of another crate, and what follows its scheme.
+    /// A leaf of another crate, and the text after its scheme.
     Foreign(&'static ForeignLeaf, String),
 }
 
 impl Leaf {
-    /// Reads a leaf, which may be one of `foreign`.
+    /// Parses a leaf, which may be from `foreign`.
     #[must_use]
     pub fn parse(text: &str, foreign: &'static [ForeignLeaf]) -> Self {
         let known = foreign.iter().find_map(|leaf| Some((leaf, text.strip_prefix(leaf.scheme)?)));
@@ -94,7 +93,7 @@ impl Leaf {
     /// Opens the leaf.
     ///
     /// # Errors
-    /// What opening the directory answers.
+    /// Errors of opening the directory.
     pub fn open(&self, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
         match self {
             Self::Memory => Ok(Arc::new(MemFs::default().with_access_times(options.access_times))),
@@ -106,10 +105,10 @@ impl Leaf {
         }
     }
 
-    /// Takes an open directory as the leaf, whatever is at its path.
+    /// Uses an open directory as the leaf, whatever is at its path now.
     ///
     /// # Errors
-    /// What using the directory so answers.
+    /// Errors of using the directory.
     pub fn open_directory(
         &self,
         root: OwnedFd,
@@ -133,7 +132,7 @@ impl Leaf {
         }
     }
 
-    /// What whoever mounts it is to be told first.
+    /// The warning for users who mount it.
     #[must_use]
     pub fn caution(&self) -> Option<&'static str> {
         match self {
@@ -142,7 +141,7 @@ impl Leaf {
         }
     }
 
-    /// The directory, where the leaf is one.
+    /// The path if the leaf is a directory.
     #[must_use]
     pub fn directory(&self) -> Option<&PathBuf> {
         match self {
@@ -165,7 +164,7 @@ impl fmt::Display for Leaf {
         match self {
             Self::Memory => formatter.write_str("mem:"),
             Self::Foreign(leaf, argument) => write!(formatter, "{}{argument}", leaf.scheme),
-            // A directory whose name would be read as something else.
+            // A directory whose name would be parsed as another kind of leaf.
             Self::Directory(path) if is_ambiguous(path) => {
                 write!(formatter, "dir:{}", path.display())
             }
@@ -179,7 +178,7 @@ fn host_options(options: &LeafOptions) -> HostOptions {
     HostOptions { access_times: options.access_times, inherited, ..HostOptions::default() }
 }
 
-/// Whether a choice of access times fails for want of privilege, or of a kernel that has it.
+/// Whether an access time option failed because privileges or kernel support are missing.
 fn is_forbidden(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::PERM | Errno::NOSYS)
 }

@@ -1,12 +1,12 @@
 //! Layers, the registry that lists them, and the stack that joins them over a leaf.
 //!
-//! A new layer is one file with a [`LayerSpec`] and one line in [`LAYERS`]; command-line help,
-//! `fslab list` and the conformance tests follow from the list.
+//! A new layer needs one file with a [`LayerSpec`] and one line in [`LAYERS`]. Command-line help,
+//! `fslab list` and the conformance tests use this list.
 //!
-//! Layers read no clock and no global source of random numbers: they come with requests, options
-//! and [`StackContext`]. They know no mount either: what they have to tell, they publish there.
+//! Layers read no clock and no global source of random numbers. Both come with requests, options
+//! and [`StackContext`]. Layers know no mount either: they publish their reports in the context.
 //!
-//! The types to know first: [`LayerSpec`], [`LayerChoice`], [`Stack`].
+//! Start with these types: [`LayerSpec`], [`LayerChoice`], [`Stack`].
 //!
 //! ```
 //! use fslab_layers::{Foreign, Stack};

@@ -1,4 +1,4 @@
-//! Suggestions for a name that does not exist.
+//! Suggestions for an unknown name.
 
 /// The end of an error message: the name that was probably meant, or all names.
 pub(crate) fn suggest(nearest: &Nearest) -> String {
@@ -9,12 +9,12 @@ pub(crate) fn suggest(nearest: &Nearest) -> String {
     }
 }
 
-/// A suggestion for a name that does not exist.
+/// A suggestion for an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nearest {
-    /// The one name close enough to be a slip of the pen.
+    /// The only name similar enough to be the intended one.
     Guess(&'static str),
-    /// All names there are.
+    /// All existing names.
     All(Vec<&'static str>),
 }
 

@@ -1,4 +1,4 @@
-//! Observers: layers that watch or disturb but change no meaning.
+//! Observers: layers that watch or disturb operations without changing contents.
 
 pub mod fault;
 pub(crate) mod null;

@@ -1,4 +1,4 @@
-//! Options of layers: declared once with their kind and default, given as text, kept as values.
+//! Options of layers: declared once with their kind and default, given as text, stored as values.
 
 use fslab_vfs::{Size, parse_duration};
 use std::collections::BTreeMap;
@@ -14,48 +14,48 @@ pub struct OptionSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// The value where none is given, written as a user would.
+    /// The default value, in the form of user input.
     pub default: &'static str,
-    /// Which values it takes.
+    /// The accepted values.
     pub value: ValueKind,
 }
 
-/// Which values an option takes.
+/// The kind of values that an option accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// `on` or `off`.
     Switch,
     /// A whole number from `least` to `most`.
     Count {
-        /// The smallest it may be.
+        /// The smallest value.
         least: u64,
-        /// The largest it may be.
+        /// The largest value.
         most: u64,
     },
     /// A number of bytes from `least` to `most`: `65536`, `64KiB`, `1MiB`.
     Bytes {
-        /// The smallest it may be.
+        /// The smallest value.
         least: u64,
-        /// The largest it may be.
+        /// The largest value.
         most: u64,
     },
     /// A share: a number from 0 to 1.
     Share,
-    /// A time: `10ms`, `5s`, `2m 30s`.
+    /// A duration: `10ms`, `5s`, `2m 30s`.
     Duration,
     /// One of several words.
     Choice(&'static [&'static str]),
-    /// Any text; empty where nothing is meant.
+    /// Any text, which may be empty.
     Text,
-    /// A path; empty where none is meant.
+    /// A path; empty if none is used.
     Path,
-    /// A path where the layer writes. It must be given, and lie outside what is mounted: a layer
-    /// that writes through itself would wait for itself.
+    /// A path that the layer writes to. It must be given, and lie outside the mount: a layer that
+    /// writes through itself would deadlock.
     Place,
 }
 
 impl ValueKind {
-    /// What to say about a value that doesn't fit.
+    /// A description of the accepted values, for messages.
     #[must_use]
     pub fn expected(self) -> String {
         match self {
@@ -73,7 +73,7 @@ impl ValueKind {
         }
     }
 
-    /// The value that a text stands for; nothing where it doesn't fit.
+    /// Parses a value; `None` if it is not accepted.
     pub(crate) fn parse(self, text: &str) -> Option<Value> {
         match self {
             Self::Switch => switch(text).map(Value::Switch),
@@ -121,10 +121,10 @@ pub(crate) enum Value {
     Path(PathBuf),
 }
 
-/// The options of one layer in a stack: every option the layer declares has a value that fits.
+/// The options of one layer in a stack: every declared option has an accepted value.
 ///
-/// A layer asks for what it declared by the kind it declared; anything else is a fault of its
-/// program, and panics. The test of the registry builds every layer, which finds such faults.
+/// A layer must request its options by the declared kind; otherwise the program has a bug, and it
+/// panics. The test of the registry builds every layer, which finds such bugs.
 #[derive(Clone, Debug)]
 pub struct Options {
     layer: &'static str,
@@ -142,14 +142,14 @@ impl Options {
         Self { layer, given: BTreeMap::new() }
     }
 
-    /// Sets an option; false where the value doesn't fit.
+    /// Sets an option; returns `false` if the value is not accepted.
     pub(crate) fn set(&mut self, option: &OptionSpec, text: &str) -> bool {
         let Some(value) = option.value.parse(text) else { return false };
         self.given.insert(option.name, Given { text: text.to_owned(), value });
         true
     }
 
-    /// The value as it was given.
+    /// The value as given by the user.
     pub(crate) fn text_given(&self, name: &str) -> Option<&str> {
         self.given.get(name).map(|given| given.text.as_str())
     }
@@ -157,7 +157,7 @@ impl Options {
     /// Whether a [`ValueKind::Switch`] is on.
     ///
     /// # Panics
-    /// As all of these: where the layer declared no such option.
+    /// Like all of these methods, if the layer declared no such option.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         self.get(name, |value| if let Value::Switch(on) = value { Some(*on) } else { None })
@@ -187,13 +187,13 @@ impl Options {
         self.get(name, |value| if let Value::Choice(word) = value { Some(*word) } else { None })
     }
 
-    /// A [`ValueKind::Text`], perhaps empty.
+    /// A [`ValueKind::Text`], which may be empty.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.get(name, |value| if let Value::Text(text) = value { Some(text) } else { None })
     }
 
-    /// A [`ValueKind::Path`]; nothing where it is empty.
+    /// A [`ValueKind::Path`]; `None` if it is empty.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<&Path> {
         let path: &PathBuf =
@@ -204,7 +204,7 @@ impl Options {
     /// A [`ValueKind::Place`].
     ///
     /// # Errors
-    /// Where none is given.
+    /// If no path is given.
     pub fn place(&self, name: &'static str) -> Result<&Path> {
         self.path(name).ok_or_else(|| Error::Unfit {
             layer: self.layer,

@@ -26,7 +26,7 @@ mod tests {
         }
     }
 
-    /// Finds layers that ask for an option which they did not declare.
+    /// Detects layers that ask for an option they did not declare.
     #[test]
     fn every_layer_can_be_built_with_its_defaults() {
         for layer in LAYERS {

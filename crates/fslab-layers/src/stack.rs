@@ -15,7 +15,7 @@ use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::leaf::{ForeignLeaf, Leaf};
 use crate::stack_context::StackContext;
 
-/// What separates the parts of a stack written in one line.
+/// Separator of the parts of a stack written in one line.
 const SEPARATOR: &str = " / ";
 
 /// The description of a stack.
@@ -23,11 +23,11 @@ const SEPARATOR: &str = " / ";
 pub struct Stack {
     /// The layers, top first.
     pub layers: Vec<LayerChoice>,
-    /// What they lie over.
+    /// The leaf below them.
     pub leaf: Leaf,
 }
 
-/// Leaves and layers of other crates, told to this one by the program that joins them.
+/// Leaves and layers of other crates, passed in by the program that joins the crates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Foreign {
     /// Leaves.
@@ -54,24 +54,24 @@ impl Stack {
     /// Opens the leaf and puts the layers over it, with this machine's clock.
     ///
     /// # Errors
-    /// What the leaf or a layer answers.
+    /// Errors of the leaf or a layer.
     pub fn build(&self) -> Result<Arc<dyn FileSystem>> {
         self.build_in(&StackContext::default())
     }
 
-    /// Opens the leaf and puts the layers over it. What they have to tell is in `context`
-    /// afterwards.
+    /// Opens the leaf and puts the layers over it. Afterwards `context` contains the layers'
+    /// reporters.
     ///
     /// # Errors
-    /// What the leaf or a layer answers.
+    /// Errors of the leaf or a layer.
     pub fn build_in(&self, context: &StackContext) -> Result<Arc<dyn FileSystem>> {
         self.build_over(self.leaf.open(context.leaf_options())?, context)
     }
 
-    /// The same over a leaf that is open already.
+    /// Puts the layers over an open leaf.
     ///
     /// # Errors
-    /// What a layer answers.
+    /// Errors of a layer.
     pub fn build_over(
         &self,
         leaf: Arc<dyn FileSystem>,
@@ -89,10 +89,10 @@ impl Stack {
         Ok(top)
     }
 
-    /// Whether its layers can lie in this order.
+    /// Checks the order of the layers.
     ///
     /// # Errors
-    /// Where one changes what another needs as it is in the directory.
+    /// A layer changes bytes that another layer needs unchanged.
     pub fn check(&self) -> Result<()> {
         let mut specs = self.layers.iter().map(LayerChoice::spec);
         let Some(layer) = specs.find(|spec| spec.kind == LayerKind::Grounded) else {
@@ -112,17 +112,17 @@ impl Stack {
         }
     }
 
-    /// Whether the top layer is a codec: a layer that changes the stored bytes, and does not need
-    /// files as they lie in the directory.
+    /// Whether the top layer is a codec: a layer that changes the stored bytes and does not need
+    /// the unchanged files of the directory.
     #[must_use]
     pub fn is_encoded(&self) -> bool {
         self.layers.first().is_some_and(|layer| layer.spec().kind == LayerKind::Transformer)
     }
 
-    /// Reads `LAYER / LAYER / LEAF`, where layers and leaf may be some of `foreign`.
+    /// Parses `LAYER / LAYER / LEAF`; layers and leaf may be from `foreign`.
     ///
     /// # Errors
-    /// Names the layer, option or value that does not exist.
+    /// The error names the unknown layer, option or value.
     pub fn parse(text: &str, foreign: Foreign) -> Result<Self> {
         let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
         let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign.leaves);
@@ -131,10 +131,10 @@ impl Stack {
         Ok(Self { layers, leaf })
     }
 
-    /// Reads the layers of a stack from a TOML file, top first; they may be some of `foreign`.
+    /// Reads the layers of a stack from a TOML file, top first; they may be from `foreign`.
     ///
     /// # Errors
-    /// Names file, line and key.
+    /// The error names file, line and key.
     pub fn read_layers(path: &Path, foreign: &'static [LayerSpec]) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
@@ -171,7 +171,7 @@ fn choose_at(
     })
 }
 
-/// The line on which a table, which begins at a byte, has a key.
+/// The line of a key in a table that begins at a byte.
 fn line_of_key(text: &str, start: usize, key: &str) -> Option<usize> {
     let is_its = |line: &str| {
         line.split_once('=').is_some_and(|(name, _)| name.trim().trim_matches('"') == key)
@@ -180,7 +180,7 @@ fn line_of_key(text: &str, start: usize, key: &str) -> Option<usize> {
     Some(line_of(text, start) + 1 + at)
 }
 
-/// The line, from 1, that a byte is on.
+/// The line of a byte, counted from 1.
 fn line_of(text: &str, position: usize) -> usize {
     1 + text.bytes().take(position).filter(|byte| *byte == b'\n').count()
 }
@@ -193,7 +193,7 @@ impl LayerTable {
         LayerChoice::of(foreign, &self.name, given)
     }
 
-    /// The first option that the layer does not take, where there is such a layer.
+    /// The first option that an existing layer does not accept.
     fn wrong_option(&self, foreign: &'static [LayerSpec]) -> Option<&str> {
         LayerChoice::of(foreign, &self.name, []).ok()?;
         let is_wrong = |(key, value): &(&String, &toml::Value)| {
@@ -204,7 +204,7 @@ impl LayerTable {
     }
 }
 
-/// A TOML value as it would be written on a command line.
+/// The form of a TOML value on a command line.
 fn to_text(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "on".to_owned(),
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// The other order of two that are the same is no advice.
+    /// For two equal layers, the reverse order must not be suggested.
     #[test]
     fn what_a_grounded_layer_lies_over_is_told_with_what_is_possible() {
         const GROUNDED: LayerSpec =

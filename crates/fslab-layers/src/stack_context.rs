@@ -1,5 +1,5 @@
-//! What layers get from whoever builds a stack, because they must not fetch it themselves: a clock,
-//! random numbers, and somewhere to publish what they have to tell.
+//! What the builder of a stack provides to layers, which must not obtain it themselves: a clock,
+//! random numbers, and a place to publish reports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::leaf::LeafOptions;
 use crate::report::{Report, Reporter};
 
-/// What layers get from whoever builds a stack.
+/// What the builder of a stack provides to layers.
 #[derive(Clone)]
 pub struct StackContext {
     clock: Arc<dyn Clock>,
@@ -19,25 +19,25 @@ pub struct StackContext {
     leaf: LeafOptions,
     published: Arc<Mutex<Vec<Published>>>,
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
-    /// The layer that is being built, and its place from the top, from 1.
+    /// The layer being built, and its position from the top, counted from 1.
     layer: (usize, String),
-    /// That a conversion uses the layer, and the key of the file ids that it gives.
+    /// Whether a conversion uses the layer, and the key of its file ids.
     conversion: Option<Option<u64>>,
 }
 
-/// Random numbers.
+/// A source of random numbers.
 pub trait RandomSource: Send + Sync {
     /// The next number.
     fn draw(&self) -> u64;
 }
 
-/// A layer that can be asked to do something while it is mounted.
+/// A service that a layer offers while it is mounted.
 pub trait Service: Send + Sync {
-    /// The word under which it is asked for.
+    /// The name by which it is requested.
     fn name(&self) -> &'static str;
 
-    /// Answers a question, a line at a time, in a thread that it may keep for long. `tell` answers
-    /// `false` when nobody listens any more; `is_gone` tells that in between.
+    /// Answers a question line by line, in a thread that it may occupy for long. `tell` returns
+    /// `false` when the client is gone; `is_gone` shows this between lines.
     fn serve(
         &self,
         question: &str,
@@ -46,8 +46,8 @@ pub trait Service: Send + Sync {
     );
 }
 
-/// The same numbers each time, for tests: layers get numbers that can't be guessed only from
-/// whoever has a source of them.
+/// A source with the same numbers each time, for tests. Layers get unpredictable numbers only if
+/// the builder provides a source of them.
 #[derive(Debug, Default)]
 pub struct CountingNumbers(AtomicU64);
 
@@ -64,7 +64,7 @@ struct Published {
 }
 
 impl StackContext {
-    /// With a clock.
+    /// A context with a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let draws = Arc::new(CountingNumbers::default());
@@ -73,25 +73,25 @@ impl StackContext {
         Self { clock, draws, leaf, published, services, layer, conversion: None }
     }
 
-    /// With a source of random numbers; without it they are the same each time.
+    /// Sets the source of random numbers; the default one repeats the same numbers.
     #[must_use]
     pub fn with_random_source(self, draws: Arc<dyn RandomSource>) -> Self {
         Self { draws, ..self }
     }
 
-    /// Random numbers.
+    /// The source of random numbers.
     #[must_use]
     pub fn draws(&self) -> Arc<dyn RandomSource> {
         Arc::clone(&self.draws)
     }
 
-    /// With options for the leaf of the stack.
+    /// Sets the options for the leaf of the stack.
     #[must_use]
     pub fn with_leaf_options(self, leaf: LeafOptions) -> Self {
         Self { leaf, ..self }
     }
 
-    /// How the leaf of the stack is used.
+    /// The options for the leaf of the stack.
     #[must_use]
     pub fn leaf_options(&self) -> &LeafOptions {
         &self.leaf
@@ -103,30 +103,30 @@ impl StackContext {
         Arc::clone(&self.clock)
     }
 
-    /// Called by a layer that has something to tell, once, while it is built.
+    /// Publishes a reporter; a layer calls this at most once, while it is built.
     pub fn publish(&self, reporter: Arc<dyn Reporter>) {
         let (position, layer) = self.layer.clone();
         self.published.lock().push(Published { position, layer, reporter });
     }
 
-    /// Called by a layer that can be asked to do something, once, while it is built.
+    /// Offers a service; a layer calls this at most once, while it is built.
     pub fn offer(&self, service: Arc<dyn Service>) {
         self.services.lock().push(service);
     }
 
-    /// What layers can be asked for.
+    /// The services offered by the layers.
     #[must_use]
     pub fn services(&self) -> Vec<Arc<dyn Service>> {
         self.services.lock().clone()
     }
 
-    /// Whether any layer has something to tell.
+    /// Whether any layer has published a reporter.
     #[must_use]
     pub fn has_reporters(&self) -> bool {
         !self.published.lock().is_empty()
     }
 
-    /// What the layers have to tell now, top first.
+    /// The current reports of the layers, top first.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         let report = |published: &Published| Report {
@@ -139,13 +139,13 @@ impl StackContext {
         reports
     }
 
-    /// For the layer of a conversion, with the key of the file ids that it gives, if any.
+    /// The context for the layer of a conversion, with the key of its file ids, if any.
     #[must_use]
     pub fn of_conversion(&self, key: Option<u64>) -> Self {
         Self { conversion: Some(key), ..self.clone() }
     }
 
-    /// Whether a conversion uses the layer, with the key of the file ids that it gives, if any.
+    /// Whether a conversion uses the layer, with the key of its file ids, if any.
     #[must_use]
     pub fn conversion(&self) -> Option<Option<u64>> {
         self.conversion

@@ -1,4 +1,4 @@
-//! Layers of a registry under the conformance suite, for the tests of who declares them.
+//! Runs the layers of a registry under the conformance suite, for the tests of their crates.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::path::Path;
@@ -9,12 +9,12 @@ use fslab_vfs_testing::conformance::{Allowed, run_all};
 
 use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 
-/// Layers with their defaults and then with each other value of each switch and choice that
-/// `is_tried`, as written on a command line. Places that a layer writes to are new ones below
-/// `scratch`.
+/// Layers with their defaults, and with each other value of each switch and choice for which
+/// `is_tried` returns true, as written on a command line. Paths that a layer writes to are created
+/// below `scratch`.
 ///
 /// # Panics
-/// Where no directory can be made there.
+/// If no directory can be made there.
 pub fn with_each_option(
     layers: &[LayerSpec],
     is_tried: impl Fn(&LayerSpec, &OptionSpec) -> bool,
@@ -55,7 +55,7 @@ fn written(layer: &LayerSpec, given: Option<(&str, &str)>, place: &Path) -> Stri
 /// Runs the conformance suite on a stack.
 ///
 /// # Panics
-/// Where a case fails that is not allowed to.
+/// If a case fails that is not allowed to fail.
 #[track_caller]
 pub fn conforms(stack: &Stack, allowed: &[Allowed<'_>]) {
     let built = stack.build().unwrap();

@@ -27,20 +27,20 @@ mod sparse;
 mod sync_cost;
 mod timestamps;
 
-/// What can be asked about a file system.
+/// A property of a file system that can be probed.
 #[derive(Debug)]
 pub struct Attribute {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub name: &'static str,
-    /// One line: what the value means.
+    /// The meaning of the value, in one line.
     pub help: &'static str,
-    /// What else than a writable directory the methods want; without it fewer of them apply.
+    /// What the methods require besides a writable directory; without it fewer methods apply.
     pub wants: Wants,
-    /// Finds it. Errors are for what hinders all methods.
+    /// Probes the attribute. Returns an error only if all methods are impossible.
     pub(super) find: fn(&Ground) -> io::Result<Finding>,
 }
 
-/// An attribute that wants nothing but a directory.
+/// Makes an attribute that requires only a directory.
 const fn in_directory(
     name: &'static str,
     help: &'static str,
@@ -49,19 +49,19 @@ const fn in_directory(
     Attribute { name, help, wants: Wants::Directory, find }
 }
 
-/// What an attribute's methods want of the machine.
+/// What an attribute's methods require of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// A directory that may be written to.
+    /// A writable directory.
     Directory,
-    /// Leave to bound its own memory: root, and a memory control group.
+    /// The right to limit its own memory: root, and a memory control group.
     MemoryBound,
-    /// A block device that counts its requests, and nobody else using it meanwhile.
+    /// A block device that counts its requests and is not used by anything else meanwhile.
     QuietDevice,
 }
 
 impl Wants {
-    /// In a few words.
+    /// Returns a short description.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

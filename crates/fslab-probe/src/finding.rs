@@ -1,4 +1,4 @@
-//! What was found out, by which methods, and how sure it is.
+//! Results: the value, the methods, and the confidence.
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ use serde::ser::{SerializeMap, Serializer};
 pub enum Value {
     /// A number of bytes.
     Bytes(u64),
-    /// A number of things.
+    /// A count.
     Count(u64),
-    /// At least so many: the search ended there.
+    /// At least this count: the search ended there.
     AtLeast(u64),
-    /// At least so many bytes: the search ended there.
+    /// At least this number of bytes: the search ended there.
     BytesAtLeast(u64),
-    /// A number of bytes that was not searched for more closely.
+    /// A number of bytes that was only narrowed down to a range.
     Between {
-        /// It is at least this.
+        /// Inclusive lower bound.
         low: u64,
-        /// It is less than this.
+        /// Exclusive upper bound.
         high: u64,
     },
     /// A time in nanoseconds.
     Nanoseconds(u64),
-    /// The first and last second since 1970 that can be told.
+    /// The first and last representable second since 1970.
     Seconds {
         /// The earliest.
         first: i64,
@@ -55,35 +55,36 @@ impl fmt::Display for Value {
     }
 }
 
-/// A second since 1970 as a date, or as it is where no calendar reaches it.
+/// Formats a second since 1970 as a date, or as a number if it is outside the calendar.
 fn calendar(second: i64) -> String {
     jiff::Timestamp::from_second(second)
         .map_or_else(|_far| format!("second {second}"), |date| date.to_string())
 }
 
-/// One measured pair.
+/// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// What was varied: bytes, blocks, pages.
+    /// The varied quantity: bytes, blocks, pages.
     pub x: u64,
-    /// What was counted.
+    /// The measured quantity.
     pub y: u64,
 }
 
-/// One way to find an attribute, and what it found.
+/// One method of finding an attribute, and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Method {
-    /// What was counted, in a few words.
+    /// The measured quantity, in a few words.
     pub name: &'static str,
-    /// The value, or why there is none; in JSON `answer` and `not_applicable`, one of them null.
+    /// The value, or the reason why there is none; in JSON `answer` and `not_applicable`, one of
+    /// them null.
     #[serde(flatten, serialize_with = "as_two_fields")]
     pub outcome: Result<Value, String>,
-    /// The pairs that the value was read from.
+    /// The points from which the value was derived.
     pub series: Vec<Point>,
-    /// All measurements, where a pair is one of several.
+    /// All measurements, if each point stands for several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Point>,
-    /// By how much a pair stands out from others, where the value was read from that.
+    /// The jump from which the value was derived, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jump: Option<Jump>,
 }
@@ -101,19 +102,19 @@ fn as_two_fields<S: Serializer>(
 /// A jump among times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Jump {
-    /// The `x` of the first pair that stands out as the later ones do.
+    /// The `x` of the first point of those that stand out.
     pub at: u64,
-    /// How much longer it takes, in ticks of the cycle counter.
+    /// The additional time in ticks of the cycle counter.
     pub ticks: f64,
 }
 
 impl Method {
-    /// A method that found a value.
+    /// Makes the result of a method that found a value.
     pub(crate) fn found(name: &'static str, value: Value, series: Vec<Point>) -> Self {
         Self { name, outcome: Ok(value), series, samples: Vec::new(), jump: None }
     }
 
-    /// A method that does not apply.
+    /// Makes the result of a method that does not apply.
     pub(crate) fn failed(
         name: &'static str,
         reason: impl Into<String>,
@@ -123,43 +124,43 @@ impl Method {
     }
 }
 
-/// How sure a value is.
+/// The confidence in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
-    /// Two methods that count different things agree.
+    /// Two methods that count different quantities agree.
     Agreed,
     /// One method found it.
     Single,
 }
 
-/// What is known of an attribute.
+/// The result for an attribute.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The value and how sure it is, or why there is none.
+    /// The value with its confidence, or the reason why there is none.
     pub answer: Result<(Value, Confidence), String>,
     /// All methods that were tried.
     pub methods: Vec<Method>,
 }
 
 impl Finding {
-    /// Concludes: a value where all methods that found one agree, else "not applicable".
+    /// Combines methods: a value if all methods that found one agree, else "not applicable".
     pub(crate) fn conclude(methods: Vec<Method>) -> Self {
         let answer = conclude(&methods);
         Self { answer, methods }
     }
 
-    /// Concludes from one method.
+    /// Makes a finding from one method.
     pub(crate) fn by(method: Method) -> Self {
         Self::conclude(vec![method])
     }
 
-    /// That no method applies, and why.
+    /// Makes a finding that no method applies, with the reason.
     pub(crate) fn none(name: &'static str, reason: impl Into<String>) -> Self {
         Self::by(Method::failed(name, reason, Vec::new()))
     }
 
-    /// The value, where one is known.
+    /// Returns the value, if there is one.
     #[must_use]
     pub fn value(&self) -> Option<&Value> {
         self.answer.as_ref().ok().map(|(value, _)| value)

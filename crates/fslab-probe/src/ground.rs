@@ -1,4 +1,4 @@
-//! The place that is probed: a directory of its own on the file system, gone afterwards.
+//! The place that is probed: a temporary directory on the file system.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{self, File, OpenOptions};
@@ -16,21 +16,21 @@ use tempfile::TempDir;
 
 use fslab_compare::{Error, Result};
 
-/// The unit of `st_blocks`, whatever the file system's blocks are.
+/// The unit of `st_blocks` in bytes, independent of the block size.
 pub(super) const SECTOR: u64 = 512;
 
-/// Bytes of files that are written and read at a time.
+/// Number of bytes written or read at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// What may be done to the place.
+/// The permissions of the prober.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that files of the prober may take at one time.
+    /// Maximum number of bytes that its files may take at one time.
     pub budget: u64,
-    /// Leave out what makes many files, writes much or flushes the device often.
+    /// Skips attributes that need many files, many writes or many device flushes.
     pub gentle: bool,
-    /// Whether the prober may put this process into a memory control group of its own for a
-    /// moment: everything that the process does then counts.
+    /// Whether the prober may temporarily move this process into a memory control group. Everything
+    /// that the process does then counts.
     pub bound_memory: bool,
 }
 
@@ -40,14 +40,13 @@ impl Default for Options {
     }
 }
 
-/// A directory of its own on the file system in question; removed with everything in it when
-/// dropped.
+/// A directory of its own on the probed file system; removed with its content on drop.
 #[derive(Debug)]
 pub struct Ground {
     directory: TempDir,
     pub(super) options: Options,
     file_system: String,
-    /// The block device below, where there is exactly one that counts its requests.
+    /// The block device underneath, if there is exactly one that counts its requests.
     pub(super) device: Option<DeviceNumber>,
     names: Cell<u64>,
     pub(super) allocation_unit: OnceCell<Option<u64>>,
@@ -57,7 +56,7 @@ impl Ground {
     /// Makes the directory below `path`, which is a directory on the file system to probe.
     ///
     /// # Errors
-    /// Where nothing can be made there.
+    /// Fails if nothing can be made there.
     pub fn prepare(path: &Path, options: Options) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix(".fslab-probe-")
@@ -74,54 +73,54 @@ impl Ground {
         })
     }
 
-    /// The kernel's name of the file system.
+    /// Returns the kernel's name of the file system.
     #[must_use]
     pub fn file_system(&self) -> &str {
         &self.file_system
     }
 
-    /// The directory in which everything happens.
+    /// Returns the temporary directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Removes everything, and says so where it can't.
+    /// Removes everything and reports errors, unlike a drop.
     ///
     /// # Errors
-    /// Those of removing a tree.
+    /// Errors of removing a tree.
     pub fn clear(self) -> Result<()> {
         let path = self.directory.path().to_owned();
         self.directory.close().map_err(Error::file(&path))
     }
 
-    /// A path below that nothing has yet.
+    /// Returns an unused path in the directory.
     pub(super) fn fresh_path(&self) -> PathBuf {
         let number = self.names.get();
         self.names.set(number + 1);
         self.directory.path().join(format!("probe-{number}"))
     }
 
-    /// A new empty file.
+    /// Makes an empty file.
     pub(super) fn fresh(&self) -> io::Result<Scratch> {
         let path = self.fresh_path();
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
         Ok(Scratch { file, path })
     }
 
-    /// What a new file of so many bytes takes once it is stored and closed, in bytes.
+    /// Returns the allocated size of a new file of `length` bytes after it is stored and closed.
     pub(super) fn stored_size(&self, length: u64) -> io::Result<u64> {
         self.stored(length)?.taken()
     }
 
-    /// A new file of so many bytes, stored.
+    /// Makes a file of `length` bytes and stores it.
     pub(super) fn stored(&self, length: u64) -> io::Result<Scratch> {
         let scratch = self.fresh()?;
         scratch.fill(0, length)?;
         scratch.settle()
     }
 
-    /// A stored sparse file of twice as many bytes, with one byte in the middle.
+    /// Makes and stores a sparse file of `2 * place` bytes, with one byte in the middle.
     pub(super) fn one_byte(&self, place: u64) -> io::Result<Scratch> {
         let scratch = self.fresh()?;
         scratch.file.set_len(2 * place)?;
@@ -130,14 +129,14 @@ impl Ground {
     }
 }
 
-/// The name of the file system a path is on, and its device.
+/// Returns the name of a path's file system, and its device.
 fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
     let number = |device: u64| DeviceNumber {
         major: rustix::fs::major(device),
         minor: rustix::fs::minor(device),
     };
     let device = number(fs::metadata(path)?.dev());
-    // Btrfs files have device numbers of their own: there, the mount's source counts.
+    // Files of Btrfs have device numbers without counters; the mount's source is used instead.
     let Some(entry) = mount_of(path)? else { return Ok(("unknown".to_owned(), None)) };
     let by_source = fs::metadata(&entry.source).ok().map(|source| number(source.rdev()));
     let counts = |number: &DeviceNumber| number.sysfs("stat").exists();
@@ -145,14 +144,14 @@ fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
     Ok((entry.file_system, device))
 }
 
-/// The mount a path is on: that of the longest mount point above it.
+/// Returns the mount of a path: the one with the longest mount point above it.
 pub(super) fn mount_of(path: &Path) -> io::Result<Option<mounts::MountEntry>> {
     let path = fs::canonicalize(path)?;
     let above = mounts::list()?.into_iter().filter(|entry| path.starts_with(&entry.target));
     Ok(above.max_by_key(|entry| entry.target.as_os_str().len()))
 }
 
-/// A file of the prober's; removed when dropped.
+/// A temporary file; removed on drop.
 #[derive(Debug)]
 pub(super) struct Scratch {
     pub file: File,
@@ -164,7 +163,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Writes bytes that no file system can make smaller.
+    /// Writes incompressible bytes.
     pub fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
         let mut random = Pcg64::seed_from_u64(offset ^ length);
         let mut piece = vec![0; usize::try_from(length.min(PIECE)).map_err(io::Error::other)?];
@@ -178,47 +177,47 @@ impl Scratch {
         Ok(())
     }
 
-    /// Stores everything and opens the file anew, so that whatever was reserved for an open file
-    /// is given back.
+    /// Syncs and reopens the file, so that space preallocated for an open file is freed.
     pub fn settle(self) -> io::Result<Self> {
         self.file.sync_all()?;
         let path = self.path.clone();
         let reopened = OpenOptions::new().read(true).write(true).open(&path)?;
-        // The old descriptor is closed by this, not the file removed.
+        // This closes the old descriptor without removing the file.
         let mut settled = self;
         settled.file = reopened;
         Ok(settled)
     }
 
-    /// The file opened once more, past the page cache.
+    /// Opens the file again for direct I/O.
     pub fn open_direct(&self) -> io::Result<File> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
     }
 
-    /// The same file, no longer open: what is done with `file` is done with /dev/null.
+    /// Closes the file; operations on `file` then go to /dev/null.
     pub fn close(mut self) -> io::Result<Self> {
         self.file = File::open("/dev/null")?;
         Ok(self)
     }
 
-    /// The same file, open for reading only.
+    /// Reopens the file for reading only.
     pub fn for_reading_only(mut self) -> io::Result<Self> {
         self.file = File::open(&self.path)?;
         Ok(self)
     }
 
-    /// Bytes that the file takes, as `st_blocks` tells.
+    /// Returns the allocated bytes according to `st_blocks`.
     pub fn taken(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.blocks() * SECTOR)
     }
 
-    /// Where data begin at or after an offset; `None` where there are no more.
+    /// Returns the start of the next data at or after an offset; `None` if there is none.
     pub fn data_after(&self, offset: u64) -> io::Result<Option<u64>> {
         self.seek(SeekFrom::Data(offset))
     }
 
-    /// Where the next hole begins at or after an offset; the end of the file counts as one.
+    /// Returns the start of the next hole at or after an offset; the end of the file counts as a
+    /// hole.
     pub fn hole_after(&self, offset: u64) -> io::Result<Option<u64>> {
         self.seek(SeekFrom::Hole(offset))
     }
@@ -231,7 +230,7 @@ impl Scratch {
         }
     }
 
-    /// Its extents, as FIEMAP shows them.
+    /// Returns its extents from FIEMAP.
     pub fn extents(&self) -> io::Result<Vec<FiemapExtent>> {
         Fiemap::with_flags(&self.file, FiemapFlags::SYNC).collect()
     }
@@ -245,7 +244,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Stores everything and asks for its pages to be dropped.
+    /// Syncs the file and requests that its pages be dropped.
     pub fn make_cold(&self) -> io::Result<()> {
         self.file.sync_all()?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
@@ -254,14 +253,15 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The directory is removed as a whole in the end; this keeps within the budget until then.
+        // The directory is removed at the end anyway; this keeps the prober within its budget until
+        // then.
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "a file of the prober stays");
         }
     }
 }
 
-/// Memory aligned as any device wants it.
+/// Memory with an alignment that suffices for any device.
 pub(super) struct Aligned {
     memory: Vec<u8>,
     start: usize,

@@ -1,6 +1,7 @@
-//! The blocks that a device is sent for each block of a file that grows by synced appends: the
-//! original's argument for the number of direct pointers. With a direct pointer two, the inode's
-//! and the data's; with an indirect block a third. Not requests: a flush is one of those too.
+//! Counts the blocks written to the device for each block of a file that grows by synced appends.
+//! This is the original's argument for the number of direct pointers. With a direct pointer, two
+//! blocks are written: the inode's and the data's; with an indirect block, three. Requests are not
+//! counted, since a flush is also a request.
 
 use std::io;
 
@@ -11,28 +12,29 @@ use super::finding::Point;
 use super::ground::{Ground, SECTOR};
 use super::search::most_common;
 
-/// Files that are grown: the counts of a busy device differ, and most of them must not.
+/// Number of files that are grown: most counts must agree, since other programs may use the device.
 const FILES: u64 = 5;
 
-/// Blocks of each: twelve with direct pointers, the thirteenth, and as many behind it.
+/// Number of blocks per file: twelve with direct pointers, the thirteenth, and as many after it.
 const BLOCKS: u64 = 24;
 const DIRECT: u64 = 12;
 
-/// Blocks written for a block of a growing file.
+/// Numbers of blocks written per block of a growing file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
-    /// For most blocks that the inode maps itself; `None` where the counts differ too much.
+    /// For most blocks that the inode maps directly; `None` if the counts differ too much.
     pub direct: Option<u64>,
-    /// For most blocks that an indirect block maps.
+    /// For most blocks that an indirect block maps; `None` if the counts differ too much.
     pub indirect: Option<u64>,
-    /// For each block, the count of most files.
+    /// For each block, the most common count.
     pub series: Vec<Point>,
 }
 
-/// Appends block by block, syncs after each, and counts what the device was sent.
+/// Appends block by block, syncs after each, and counts the blocks written to the device.
 ///
 /// # Errors
-/// Those of writing and of the counters; where there is no one block device below.
+/// Errors of writing and of the counters; fails if there is not exactly one block device
+/// underneath.
 pub fn growth(ground: &Ground, block_bytes: u64) -> io::Result<Growth> {
     let device = ground.device.ok_or_else(|| {
         io::Error::new(io::ErrorKind::Unsupported, "there is no one block device below")

@@ -1,18 +1,18 @@
-//! What a file system is, found out from outside: right, or "not applicable", never wrong.
+//! Probes the properties of a file system from outside: each answer is right or "not applicable".
 //!
-//! The methods count instead of timing: blocks that a file takes (`st_blocks`), what is a hole,
-//! which pages are resident, what a device was asked to do. Counts have no noise; one that
-//! doesn't fit what the method expects makes it answer "not applicable" and say why. Where two
-//! methods can find the same thing they must agree.
+//! The methods count instead of timing: allocated blocks (`st_blocks`), holes, resident pages,
+//! requests to the device. Counts have no noise. If a count does not fit a method's expectations,
+//! the method returns "not applicable" with the reason. Two methods for the same attribute must
+//! agree.
 //!
-//! Timing, the original method, is beside them where it is asked for ([`timing`]): it confirms, or
-//! refuses to answer.
+//! Timing, the original method, is available on request ([`timing`]): it confirms or refuses to
+//! answer.
 //!
-//! The questions are those of Hu and Bursum ("Measurement and Impact of Key File System
-//! Attributes": block size, prefetching, cache, direct pointers) and what has become interesting
-//! since. Each attribute is one file with a `SPEC` and one line in [`ATTRIBUTES`].
+//! The attributes are those of Hu and Bursum ("Measurement and Impact of Key File System
+//! Attributes": block size, prefetching, cache, direct pointers), and newer ones. Each attribute is
+//! one file with a `SPEC` and one line in [`ATTRIBUTES`].
 //!
-//! The types to know first: [`Attribute`], [`Ground`], [`Answer`].
+//! Start with these types: [`Attribute`], [`Ground`], [`Answer`].
 //!
 //! ```
 //! use fslab_probe::{ATTRIBUTES, Ground, Options, find};
@@ -43,30 +43,30 @@ pub use ground::{Ground, Options};
 pub use growth::{Growth, growth};
 pub use plot::plot;
 
-/// An attribute and what was found.
+/// An attribute and its result.
 #[derive(Debug)]
 pub struct Answer {
-    /// Which attribute.
+    /// The attribute.
     pub attribute: &'static Attribute,
-    /// What was found, and how.
+    /// The result of counting.
     pub finding: Finding,
-    /// What timing found, where it was asked.
+    /// The result of timing, if requested.
     pub timing: Option<Method>,
 }
 
-/// How what was timed compares with what was counted.
+/// The comparison of timing with counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// They say the same.
+    /// The values agree.
     Agree,
-    /// They don't.
+    /// The values differ.
     Differ,
-    /// One of them has no answer.
+    /// At least one has no value.
     Unknown,
 }
 
 impl Answer {
-    /// How timing compares with counting; `None` where nothing was timed.
+    /// Compares timing with counting; `None` if nothing was timed.
     #[must_use]
     pub fn comparison(&self) -> Option<Comparison> {
         let timed = self.timing.as_ref()?;
@@ -78,8 +78,8 @@ impl Answer {
     }
 }
 
-/// Finds one attribute on a ground by counting and, where that is asked for and a question of time,
-/// by timing. What goes wrong on the way is told in the finding.
+/// Probes one attribute by counting and, if requested and possible, by timing. Errors are part of
+/// the finding.
 #[must_use]
 pub fn find(
     attribute: &'static Attribute,

@@ -1,4 +1,4 @@
-//! The prober against file systems of which the truth is known, made for it.
+//! Verifies the prober on file systems that are made for it, so that the true values are known.
 
 mod stage;
 
@@ -24,39 +24,39 @@ pub struct Cell {
     base: Base,
     mount_options: &'static str,
     top: Top,
-    /// The device's read-ahead, where it is not left as it is.
+    /// The device's read-ahead, if it is set.
     read_ahead_kib: Option<u64>,
-    /// The memory that the prober is bounded to.
+    /// The memory limit of the prober.
     pub memory_mib: Option<u64>,
-    /// Attributes that are not asked for, because they would take too long.
+    /// Attributes that are skipped because they would take too long.
     without: &'static [&'static str],
-    /// Whether the short matrix has it too.
+    /// Whether the short matrix contains it.
     pub short: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Base {
-    /// On an image; options of mkfs are separated by blanks.
+    /// On an image; mkfs options are separated by spaces.
     Image { kind: Kind, mkfs: &'static str },
     /// tmpfs.
     Memory,
 }
 
-/// What is probed of it. Names of layers and leaves mean nothing here: the host knows them.
+/// What is probed on it. The names of layers and leaves belong to the host.
 #[derive(Clone, Debug)]
 enum Top {
     /// The file system itself.
     Nothing,
-    /// An overlay on it.
+    /// An overlay over it.
     Overlay,
-    /// Layers over it, which pass on what they are asked or store files otherwise.
+    /// Layers over it, which pass requests on or store files in another form.
     Layers { layers: &'static [&'static str], transparent: bool },
-    /// Its image, served by what the host calls `scheme`, with options after its name.
+    /// Its image, served by the host's leaf `scheme`, with options after its name.
     Image { scheme: &'static str, options: String },
 }
 
 impl Cell {
-    /// A file system on an image.
+    /// Makes a file system on an image.
     pub const fn image(kind: Kind, mkfs: &'static str) -> Self {
         Self {
             base: Base::Image { kind, mkfs },
@@ -69,37 +69,37 @@ impl Cell {
         }
     }
 
-    /// The same, in the short matrix too.
+    /// Adds the cell to the short matrix.
     pub fn in_short(self) -> Self {
         Self { short: true, ..self }
     }
 
-    /// The same under layers, the first on top, which pass on what they are asked.
+    /// Puts layers over it, the first on top, which pass requests on.
     pub fn under(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: true }, ..self }
     }
 
-    /// The same under layers, the first on top, which store files otherwise.
+    /// Puts layers over it, the first on top, which store files in another form.
     pub fn transformed_by(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: false }, ..self }
     }
 
-    /// The same image, not mounted by the kernel but served by a leaf of the host.
+    /// Serves the image by a leaf of the host instead of mounting it in the kernel.
     pub fn served_by(self, scheme: &'static str, options: String) -> Self {
         Self { top: Top::Image { scheme, options }, ..self }
     }
 
-    /// The same, but for attributes that would take too long on it.
+    /// Skips attributes that would take too long on it.
     pub fn without(self, without: &'static [&'static str]) -> Self {
         Self { without, ..self }
     }
 
-    /// With this read-ahead of the device.
+    /// Sets the device's read-ahead.
     pub(super) fn read_ahead(self, kib: u64) -> Self {
         Self { read_ahead_kib: Some(kib), ..self }
     }
 
-    /// The file system and how it was made.
+    /// Returns the file system and how it was made.
     #[must_use]
     pub fn name(&self) -> String {
         let mut name = match self.base {
@@ -126,14 +126,14 @@ impl Cell {
     /// Makes the file system on an image in a directory, probes it and judges the answers.
     ///
     /// # Errors
-    /// Where the file system can't be made or mounted: for want of privileges or tools.
+    /// Fails if the file system can't be made or mounted, for lack of privileges or tools.
     pub fn verify(&self, how: &How<'_>) -> Result<Vec<Judged>> {
         let directory =
             if self.memory_mib.is_some() { how.work_directory } else { how.fast_directory };
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {
-            // A limit is found by a file that outgrows it: of half the budget.
+            // A limit is found with a file that exceeds it, of half the budget.
             budget: self.memory_mib.map_or(Options::default().budget, |mib| (4 * mib) << 20),
             ..how.options
         };
@@ -142,14 +142,14 @@ impl Cell {
             make_cold: stage.can_remount().then_some(&remount as &dyn Fn() -> _),
             ..timing
         });
-        // What was made and mounted is not bounded.
+        // The limit does not apply to making and mounting.
         let bound = self.memory_mib.map(|mib| MemoryBound::enter(mib << 20)).transpose()?;
         let judged = judge_by(&stage.path(), options, &truths, timing.as_ref(), how.interrupt);
         bound.map(MemoryBound::leave).transpose()?;
         judged
     }
 
-    /// What is known of it, as far as the cell is about that.
+    /// Returns the known values, limited to those that the cell is meant to test.
     fn truths(&self, stage: &Stage, bound_memory: bool) -> Result<Truths> {
         let (path, below) = (stage.path(), stage.lower());
         let read = match &self.top {
@@ -166,7 +166,7 @@ impl Cell {
         if let Some(mib) = self.memory_mib {
             truths = truth::of_memory(mib << 20);
         } else if self.read_ahead_kib.is_some() {
-            // Everything else has a cell of its own.
+            // Other cells cover everything else.
             truths.retain(|name, _| name.starts_with("read-ahead"));
         }
         truths.retain(|name, _| !self.without.contains(name));
@@ -174,25 +174,25 @@ impl Cell {
     }
 }
 
-/// How a matrix is verified.
+/// The settings of a verification.
 #[derive(Clone, Copy)]
 pub struct How<'a> {
-    /// Where images are made.
+    /// The directory for images.
     pub work_directory: &'a Path,
-    /// Where they are made while memory is not bounded: on tmpfs they are faster, but a bound would
-    /// count them.
+    /// The directory for images of cells without a memory limit. It may be on tmpfs, which is
+    /// faster but would count towards a limit.
     pub fast_directory: &'a Path,
-    /// Who mounts layers.
+    /// Mounts layers.
     pub host: &'a dyn Host,
-    /// What the prober may do.
+    /// The permissions of the prober.
     pub options: Options,
-    /// Whether answers are timed too.
+    /// The clock and settings for timing, if requested.
     pub timing: Option<Timing<'a>>,
-    /// Asked between attributes whether to stop.
+    /// Checked between attributes; stops the run if raised.
     pub interrupt: &'a Interrupt,
 }
 
-/// The matrix of what the kernel mounts.
+/// Returns the matrix of file systems that the kernel mounts.
 #[must_use]
 pub fn native() -> Vec<Cell> {
     let mut cells = vec![
@@ -200,7 +200,7 @@ pub fn native() -> Vec<Cell> {
         Cell::image(Kind::Ext2, "-b 2048"),
         Cell::image(Kind::Ext2, "-b 4096").in_short(),
         Cell::image(Kind::Ext2, "-b 4096 -I 128"),
-        // Names are looked for from the beginning: tens of thousands take long.
+        // Names are searched linearly, so tens of thousands of links take long.
         Cell::image(Kind::Ext2, "-b 4096 -O ^dir_index").without(&["links-max"]).in_short(),
         Cell::image(Kind::Ext3, "-b 1024"),
         Cell::image(Kind::Ext3, "-b 2048").in_short(),
@@ -247,23 +247,23 @@ pub fn native() -> Vec<Cell> {
     cells
 }
 
-/// An answer of the prober's, beside the truth.
+/// An answer of the prober with the true value.
 #[derive(Debug)]
 pub struct Judged {
     /// The attribute.
     pub attribute: &'static str,
-    /// What was found.
+    /// The result of counting.
     pub finding: Finding,
-    /// What was found by timing, where that was asked for.
+    /// The result of timing, if requested.
     pub timing: Option<Method>,
-    /// What is so.
+    /// The true value.
     pub truth: Truth,
-    /// How what was counted compares.
+    /// The verdict on counting.
     pub verdict: Verdict,
 }
 
 impl Judged {
-    /// How what was timed compares; refusing is never wrong.
+    /// Returns the verdict on timing; a refusal is never wrong.
     #[must_use]
     pub fn timing_verdict(&self) -> Option<Verdict> {
         let timed = self.timing.as_ref()?;
@@ -271,10 +271,10 @@ impl Judged {
     }
 }
 
-/// Probes a directory and judges every answer of which the truth is known.
+/// Probes a directory and judges every answer whose true value is known.
 ///
 /// # Errors
-/// Where the directory can't be used.
+/// Fails if the directory can't be used.
 pub fn judge(
     directory: &Path,
     options: Options,

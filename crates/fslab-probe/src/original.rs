@@ -1,4 +1,5 @@
-//! The original's four results again, on ext2, ext3 and ext4, counted and timed side by side.
+//! Repeats the four results of the original paper on ext2, ext3 and ext4, counted and timed side by
+//! side.
 //!
 //! Hu and Bursum ("Measurement and Impact of Key File System Attributes") found on ext4 under
 //! Linux 2.6.32: blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and 12
@@ -13,35 +14,35 @@ use super::timing::Timing;
 use super::{ATTRIBUTES, Answer, Growth, find, growth};
 use fslab_compare::{Error, Result};
 
-/// The attributes of the original.
+/// The attributes of the original paper.
 pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "direct-pointers"];
 
-/// The file systems it is asked of: the one of then, and those whose inodes have pointers.
+/// The file systems: the one of that time, and those whose inodes have pointers.
 const KINDS: [Kind; 3] = [Kind::Ext2, Kind::Ext3, Kind::Ext4];
 
-/// What disks have unless they say otherwise; loop devices say so.
+/// The default read-ahead of disks; loop devices use another one.
 const READ_AHEAD_KIB: u64 = 128;
 
-/// The memory that files are cached in, so that the cache has a size.
+/// The memory limit that gives the cache a definite size, in bytes.
 const MEMORY: u64 = 40 << 20;
 
-/// Bytes of their blocks.
+/// Block size in bytes.
 const BLOCK: u64 = 4096;
 
-/// What is found on one file system.
+/// The results on one file system.
 #[derive(Debug)]
 pub struct OnFileSystem {
-    /// Which.
+    /// The file system.
     pub kind: Kind,
-    /// The attributes in the order of [`FOUR`], or why they could not be tried.
+    /// The results in the order of [`FOUR`], or errors for those that could not be tried.
     pub answers: Vec<Result<Answer>>,
-    /// What the device is sent while a file grows.
+    /// The blocks written to the device while a file grows.
     pub growth: Result<Growth>,
 }
 
-/// Finds the four attributes on each file system, made for it; of `how`, with the default options.
-/// What can't be made or mounted, for
-/// want of privileges or tools, says so in its place.
+/// Probes the four attributes on each file system, made for the purpose. The prober has its default
+/// options instead of those in `how`. A file system that can't be made or mounted, for lack of
+/// privileges or tools, yields an error in its place.
 ///
 /// # Errors
 /// Only interruption.

@@ -1,4 +1,4 @@
-//! The evidence as a drawing: one SVG with a panel for each method that has pairs enough to show.
+//! Draws the evidence: one SVG with a panel for each method with enough points.
 
 use super::Answer;
 use super::finding::{Method, Point};
@@ -12,7 +12,7 @@ const GAP: f64 = 20.0;
 const TITLE: f64 = 40.0;
 const COLUMNS: usize = 2;
 
-/// Fewer pairs say as much in words.
+/// Minimum number of points; fewer are not worth a panel.
 const PAIRS_LEAST: usize = 3;
 
 /// Draws the evidence of answers.
@@ -60,7 +60,7 @@ fn panel(attribute: &str, method: &Method) -> String {
     }
     let at = |point: &Point| (xs.place(point.x as f64), ys.place(point.y as f64));
     let mut line: Vec<Point> = method.series.clone();
-    // A search asks in another order than that of the axis.
+    // A search does not proceed in the order of the axis.
     line.sort_by_key(|point| point.x);
     let dots = |points: &[Point]| -> Vec<_> {
         points.iter().map(|point| (at(point), Mark::default())).collect()
@@ -71,7 +71,7 @@ fn panel(attribute: &str, method: &Method) -> String {
     drawing.into_body()
 }
 
-/// An axis that holds all values, logarithmic where they differ much and none is zero.
+/// Returns an axis that covers all values, logarithmic if they differ much and none is zero.
 fn scale(values: impl Iterator<Item = u64>, start: f64, length: f64) -> Scale {
     let values: Vec<f64> = values.map(|value| value as f64).collect();
     if Scale::is_wide(&values) {
@@ -81,7 +81,7 @@ fn scale(values: impl Iterator<Item = u64>, start: f64, length: f64) -> Scale {
     }
 }
 
-/// A number of a few letters: binary multiples by their letters.
+/// Formats a number briefly with binary prefixes.
 fn number(value: f64) -> String {
     const LETTERS: [&str; 5] = ["", " Ki", " Mi", " Gi", " Ti"];
     let mut rest = value;
@@ -97,7 +97,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// What fits over a panel.
+/// Cuts a text to the width of a panel.
 fn shortened(text: &str) -> String {
     const FITS: usize = 72;
     match text.char_indices().nth(FITS) {

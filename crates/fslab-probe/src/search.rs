@@ -1,12 +1,12 @@
-//! Finding where something changes, by asking as little as possible, and what most counts say.
+//! Searches for a change with few questions, and finds the majority of counts.
 
 use std::io;
 
-/// The smallest `x` in `low + 1 ..= high` that answers true, where every `x` above one that does
-/// answers true too and `low` answers false; `None` where `high` answers false as well.
+/// Returns the smallest `x` in `low + 1 ..= high` for which `ask` returns true. `ask` must be
+/// monotonic and return false for `low`. `None` if it also returns false for `high`.
 ///
 /// # Errors
-/// Whatever asking fails with.
+/// Errors of `ask`.
 pub(super) fn first_true(
     low: u64,
     high: u64,
@@ -27,7 +27,7 @@ pub(super) fn first_true(
     Ok(Some(yes))
 }
 
-/// What more than half of the counts say.
+/// Returns the count that more than half of the counts equal.
 pub(super) fn most_common(counts: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: Vec<u64> = counts.into_iter().collect();
     counts.sort_unstable();

@@ -1,16 +1,16 @@
-//! Finding a step in times, or refusing to see one.
+//! Finds a step in times, or refuses to.
 //!
-//! Times carry noise that only ever adds. A point is therefore measured several times, and its
-//! least time counts. On the logarithms of these the sequence is cut into pieces of one level
-//! each: the best cut into one, two, three pieces is found exactly, by dynamic programming over
-//! the sum of absolute deviations from each piece's median, and the number of pieces is the one
-//! with the best criterion of Schwarz for errors of Laplace's distribution. Neighbouring pieces
-//! whose levels differ by less than a factor of 1.3 are one.
+//! Noise only ever adds to times. A point is therefore measured several times, and its least time
+//! counts. The sequence of logarithms is cut into pieces of one level each. The best cut into one,
+//! two, three and more pieces is found exactly, by dynamic programming over the sum of absolute
+//! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
+//! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
+//! 1.3 are merged.
 //!
-//! What remains is believed only when it is a single step, when orders drawn at random hardly
-//! ever show one as clear (a permutation test), and when drawing the measurements of each point
-//! again (a bootstrap) leaves the step where it is. Everything here is a function of numbers; the
-//! draws come from a seed.
+//! The result is accepted only under three conditions. It is a single step. Random orders hardly
+//! ever show such a clear one (a permutation test). Resampling the measurements of each point (a
+//! bootstrap) leaves the step in place. Everything here is a pure function; random draws come from
+//! a seed.
 
 use std::fmt;
 
@@ -18,54 +18,54 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Levels that differ by less are the same.
+/// Minimum ratio of two different levels.
 pub const RATIO_LEAST: f64 = 1.3;
 
-/// Steps that chance makes more often than this are no steps.
+/// Maximum probability that a step arises by chance.
 pub const P_MOST: f64 = 0.01;
 
 const PERMUTATIONS: u32 = 999;
 const RESAMPLES: usize = 400;
 
-/// More pieces than this are noise.
+/// Maximum number of pieces; more are noise.
 const PIECES_MOST: usize = 8;
 
-/// Fewer points show nothing.
+/// Minimum number of points.
 const POINTS_LEAST: usize = 6;
 
-/// Differences of levels below one percent are not worth a step, even where times have no noise.
+/// Noise of at least one percent is assumed, even if times show less.
 const NOISE_FLOOR: f64 = 0.01;
 
-/// The one step of a sequence.
+/// The single step of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The first point of the new level.
     pub at: usize,
-    /// The level after it, divided by that before.
+    /// The level after the step divided by the level before.
     pub ratio: f64,
-    /// Where it lay when measurements were drawn again: the middle 95 percent.
+    /// The central 95 percent of its positions in the bootstrap.
     pub interval: (usize, usize),
-    /// How often orders drawn at random show one as clear.
+    /// The share of random orders that show an equally clear step.
     pub p_value: f64,
 }
 
-/// Why no step is told.
+/// The reason for refusing a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// Too few points.
+    /// There are too few points.
     TooFew,
     /// No two pieces differ enough.
     Flat,
-    /// Several steps, where one was looked for: the points where they are.
+    /// There are several steps instead of one, at these points.
     Several(Vec<usize>),
-    /// Chance shows such steps too often.
+    /// Such steps arise by chance too often.
     Chance {
-        /// How often.
+        /// The probability.
         p_value: f64,
     },
-    /// Drawing measurements again moves it.
+    /// Resampling the measurements moves the step.
     Blurred {
-        /// Between these points.
+        /// The range of its positions.
         interval: (usize, usize),
     },
 }
@@ -86,10 +86,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The one step in times of points, each measured several times.
+/// Finds the single step in times of points, each measured several times.
 ///
 /// # Errors
-/// A [`Refusal`], where it is not clear that there is exactly one, or where it is.
+/// A [`Refusal`] if it is not clear that there is exactly one step, or where it is.
 pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     if levels.len() < POINTS_LEAST || levels.iter().any(|level| !level.is_finite()) {
@@ -114,16 +114,16 @@ pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     Ok(Step { at, ratio, interval, p_value })
 }
 
-/// The logarithm of the least time of a point.
+/// Returns the logarithm of a point's least time.
 fn log_least(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min).ln()
 }
 
-/// The first points of all pieces but the first.
+/// Returns the first points of all pieces except the first.
 fn cut(levels: &[f64]) -> Vec<usize> {
     let cuts = best_cuts(levels);
     let criterion = |number: usize, cost: f64| {
-        // A level for each piece, a place for each step, and the scale of the noise.
+        // The parameters are a level per piece, a position per step, and the scale of the noise.
         let parameters = (2 * (number + 1)) as f64;
         let count = levels.len() as f64;
         2.0 * count * (cost / count).max(NOISE_FLOOR).ln() + parameters * count.ln()
@@ -134,7 +134,7 @@ fn cut(levels: &[f64]) -> Vec<usize> {
     merge(levels, best.map(|(_, (_, steps))| steps).unwrap_or_default())
 }
 
-/// Takes out steps, the smallest first, until all are large enough.
+/// Removes steps, the smallest first, until all are large enough.
 fn merge(levels: &[f64], mut steps: Vec<usize>) -> Vec<usize> {
     loop {
         let heights = heights(levels, &steps);
@@ -148,7 +148,7 @@ fn merge(levels: &[f64], mut steps: Vec<usize>) -> Vec<usize> {
     }
 }
 
-/// How far apart the levels are on both sides of each step.
+/// Returns the difference of the levels on both sides of each step.
 fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
     let mut borders = vec![0];
     borders.extend(steps);
@@ -159,19 +159,19 @@ fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
 }
 
 fn deviation(sorted: &[f64]) -> f64 {
-    // Pairs from both ends: the median is between the two of each.
+    // Pair the values from both ends: the median is between the two of each pair.
     let half = sorted.len() / 2;
     (0..half).map(|index| sorted[sorted.len() - 1 - index] - sorted[index]).sum()
 }
 
-/// The least cost of cutting into one, two, ... pieces, and where these begin.
+/// Returns the least cost of cutting into one, two, ... pieces, and the starts of the pieces.
 fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
     let count = levels.len();
     let costs: Vec<Vec<f64>> =
         (0..count).map(|first| growing_costs(levels[first..].iter())).collect();
     let between =
         |first: usize, end: usize| if end > first { costs[first][end - first - 1] } else { 0.0 };
-    // For each end: the least cost of all before it in so many pieces, and where they begin.
+    // For each end: the least cost of everything before it in this many pieces, and their starts.
     let mut row: Vec<(f64, Vec<usize>)> =
         (0..=count).map(|end| (between(0, end), Vec::new())).collect();
     let mut best = vec![row[count].clone()];
@@ -191,7 +191,7 @@ fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
     best
 }
 
-/// How much one cut explains of all deviation, and where it is.
+/// Returns how much of the deviation the best single cut explains, and its position.
 fn best_split(levels: &[f64]) -> (f64, usize) {
     let count = levels.len();
     let before = growing_costs(levels.iter());
@@ -203,7 +203,7 @@ fn best_split(levels: &[f64]) -> (f64, usize) {
         .unwrap_or((0.0, 0))
 }
 
-/// The cost of the first one, two, ... levels.
+/// Returns the costs of the first one, two, ... levels.
 fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = Vec::new();
     let add = |level: &f64| {
@@ -213,7 +213,7 @@ fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     levels.map(add).collect()
 }
 
-/// The share of random orders in which one cut explains as much.
+/// Returns the share of random orders in which one cut explains as much.
 fn chance(levels: &[f64], random: &mut Pcg64) -> f64 {
     let (observed, _) = best_split(levels);
     let mut order = levels.to_vec();
@@ -225,7 +225,8 @@ fn chance(levels: &[f64], random: &mut Pcg64) -> f64 {
     f64::from(as_clear) / f64::from(PERMUTATIONS + 1)
 }
 
-/// Where the cut lies when the measurements of each point are drawn again: the middle 95 percent.
+/// Returns the central 95 percent of the cut's positions when each point's measurements are
+/// resampled.
 fn redraw(times: &[Vec<f64>], random: &mut Pcg64) -> (usize, usize) {
     let mut places: Vec<usize> = (0..RESAMPLES)
         .map(|_| {
@@ -251,27 +252,27 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Slow points that return after the same number of fast ones.
+/// A period with which slow points recur among fast ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// From one slow point to the next.
+    /// The distance between slow points.
     pub length: usize,
-    /// How often it was seen in a row, up to the end.
+    /// Number of consecutive repetitions up to the end.
     pub times: usize,
-    /// How much slower they are.
+    /// The ratio of slow to fast times.
     pub ratio: f64,
-    /// The same as a difference.
+    /// The difference of slow and fast times.
     pub difference: f64,
-    /// The slow point that the first of these periods begins with.
+    /// The slow point at the start of the first of these periods.
     pub first: usize,
 }
 
-/// Why no period is told.
+/// The reason for finding no period.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoPeriod {
-    /// Points are about equally fast.
+    /// All points are about equally fast.
     Even,
-    /// Slow points come irregularly, or too seldom.
+    /// Slow points recur irregularly or too rarely.
     Irregular,
 }
 
@@ -284,17 +285,17 @@ impl fmt::Display for NoPeriod {
     }
 }
 
-/// Slow points have to be this much slower than fast ones.
+/// Minimum ratio of slow to fast times.
 const SLOW_LEAST: f64 = 2.0;
 
-/// A period must be seen so often in a row, and through this share of all points.
+/// Minimum number of consecutive periods, and the minimum share of points that they cover.
 const PERIODS_LEAST: usize = 5;
 const SHARE_LEAST: f64 = 0.5;
 
-/// The period of slow points among fast ones at the end of a sequence, which may begin otherwise.
+/// Finds the period of slow points at the end of a sequence; its beginning may differ.
 ///
 /// # Errors
-/// Where slow points don't stand out, or don't return regularly.
+/// Fails if slow points do not stand out or do not recur regularly.
 pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     let mut sorted = levels.clone();
@@ -302,7 +303,7 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let (_, split) = best_gap(&sorted);
     let (fast, slower) = (median(&sorted[..split]), median(&sorted[split..]));
     let ratio = (slower - fast).exp();
-    // Most points must be fast: else there is no level that others stand out from.
+    // Most points must be fast, otherwise there is no base level.
     if split * 2 < sorted.len() || ratio < SLOW_LEAST {
         return Err(NoPeriod::Even);
     }
@@ -311,7 +312,7 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let gaps: Vec<usize> = slow.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let Some(length) = gaps.last().copied() else { return Err(NoPeriod::Irregular) };
     let repeats = gaps.iter().rev().take_while(|gap| **gap == length).count();
-    // The last window has nothing behind it that could be read ahead when it is entered.
+    // The last window has nothing after it to be read ahead.
     let to_the_end = slow.last().is_some_and(|last| levels.len() - last <= 2 * length);
     let covered = (repeats * length) as f64 / levels.len() as f64;
     if repeats < PERIODS_LEAST || covered < SHARE_LEAST || !to_the_end {
@@ -321,7 +322,7 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     Ok(Period { length, times: repeats, ratio, difference: slower.exp() - fast.exp(), first })
 }
 
-/// The widest gap in a sorted sequence, and the index after it.
+/// Returns the widest gap in a sorted sequence, and the index after it.
 fn best_gap(sorted: &[f64]) -> (f64, usize) {
     (1..sorted.len())
         .map(|index| (sorted[index] - sorted[index - 1], index))

@@ -1,10 +1,10 @@
-//! The original method, done rightly: finding attributes by timing, or refusing to.
+//! The original method with more care: finds attributes by timing, or refuses to.
 //!
 //! Hu and Bursum timed reads and writes with the processor's cycle counter and looked for jumps.
-//! Here the counter is validated first ([`validation`]), the thread stays on one processor,
-//! points are measured in turns and in both directions, the least time of each counts, and a
-//! jump is believed only as `steps` says. What can't be told by time on a machine is refused;
-//! counting, which has no noise, can.
+//! Here the counter is validated first ([`validation`]), and the thread stays on one processor.
+//! Points are measured in turns and in both directions, and the least time of each counts. A jump
+//! is accepted only under the conditions of `steps`. If time cannot decide on a machine, the method
+//! refuses; counting has no noise and still works.
 
 mod block_size;
 mod cache_size;
@@ -21,22 +21,21 @@ pub use validation::Validation;
 use super::finding::{Method, Point, Value};
 use super::ground::Ground;
 
-/// Makes a file system forget what it has in memory, metadata too.
+/// Clears a file system's caches, including metadata.
 pub type MakeCold<'a> = &'a dyn Fn() -> io::Result<()>;
 
-/// What timing works with.
+/// The clock and settings for timing.
 #[derive(Clone, Copy)]
 pub struct Timing<'a> {
     /// The clock.
     pub clock: &'a Clock,
-    /// How to make the file system cold, where that can be done.
+    /// Clears the file system's caches, if possible.
     pub make_cold: Option<MakeCold<'a>>,
-    /// Where draws come from.
+    /// Seed of random draws.
     pub seed: u64,
 }
 
-/// Finds an attribute by timing; `None` where that is no question of time. What goes wrong is told
-/// in the outcome.
+/// Finds an attribute by timing; `None` if it cannot be timed. Errors are part of the outcome.
 #[must_use]
 pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Method> {
     let found = match attribute {
@@ -51,7 +50,7 @@ pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Met
     }))
 }
 
-/// Whether two values can both be true.
+/// Whether two values are compatible.
 #[must_use]
 pub fn agree(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -64,11 +63,11 @@ pub fn agree(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Times of points, each measured several times, in ticks.
+/// Times of points in ticks, each measured several times.
 type Times = Vec<Vec<f64>>;
 
-/// Measures every point once a round, in turns from both ends. A measurement without a time was
-/// disturbed, and is left out.
+/// Measures every point once per round, alternately from both ends. A measurement without a time
+/// was disturbed and is skipped.
 fn in_turns(
     points: usize,
     rounds: usize,
@@ -84,7 +83,8 @@ fn in_turns(
     Ok(times)
 }
 
-/// A method by timing: the least time of each point is its evidence, all of them its samples.
+/// Builds the result of timing: the least time of each point is its evidence, all times its
+/// samples.
 fn method(
     name: &'static str,
     outcome: Result<Value, String>,

@@ -1,5 +1,5 @@
-//! What is known of a file system from inside: superblocks, sysfs, statx. Read by other means than
-//! the prober's, to judge its answers.
+//! The true values of a file system, from superblocks, sysfs and statx. They are read by other
+//! means than the prober's and serve to judge its answers.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -13,28 +13,28 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use super::finding::{Finding, Value};
 use super::ground::mount_of;
 
-/// What an attribute really is.
+/// The true value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Truth {
-    /// This value.
+    /// Exactly this value.
     Is(Value),
-    /// A number of bytes in this range, as far as anything but trying can tell.
+    /// A number of bytes in this range; only trying could find it exactly.
     Within {
-        /// It is at least this.
+        /// Inclusive lower bound.
         low: u64,
-        /// It is at most this.
+        /// Inclusive upper bound.
         high: u64,
     },
-    /// The file system has no such thing.
+    /// The file system has no such property.
     NotApplicable,
 }
 
-/// How an answer compares with the truth.
+/// The comparison of an answer with the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The value, or that there is none, is right.
+    /// The answer is right, whether a value or "not applicable".
     Right,
-    /// There is a value, and it was not found.
+    /// There is a value, but it was not found.
     NotFound,
     /// The value is wrong.
     Wrong,
@@ -56,7 +56,7 @@ impl Truth {
     }
 }
 
-/// Whether what was found says that a number lies in a range, or may.
+/// Whether a found value is in a range, or may be.
 fn is_within(found: &Value, least: u64, most: u64) -> bool {
     match *found {
         Value::Bytes(bytes) => (least..=most).contains(&bytes),
@@ -66,13 +66,13 @@ fn is_within(found: &Value, least: u64, most: u64) -> bool {
     }
 }
 
-/// What is known, by name of the attribute; attributes that nothing tells are missing.
+/// Known true values by attribute name; unknown ones are missing.
 pub type Truths = BTreeMap<&'static str, Truth>;
 
-/// Reads what the machine knows about the file system that a directory is on. Root is told more.
+/// Reads the known values of a directory's file system. Root can read more of them.
 ///
 /// # Errors
-/// Where the directory or the table of mounts can't be read.
+/// Fails if the directory or the mount table can't be read.
 pub fn read(directory: &Path) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     let statfs = rustix::fs::statvfs(directory)?;
@@ -90,16 +90,16 @@ pub fn read(directory: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// What the kernel sees to, whatever the file system.
+/// Returns the values that the kernel determines for any file system.
 fn of_any(directory: &Path) -> io::Result<Truths> {
     let mut truths = Truths::new();
     bytes(&mut truths, "name-length-max", rustix::fs::statvfs(directory)?.f_namemax);
-    // PATH_MAX, less the byte that ends it.
+    // PATH_MAX less the terminating byte.
     bytes(&mut truths, "path-length-max", 4096 - 1);
     Ok(truths)
 }
 
-/// What shows through whatever is mounted over a file system and changes no file.
+/// Attributes that remain visible through any mount over a file system that does not change files.
 const THROUGH: [&str; 10] = [
     "block-size",
     "sparse-granularity",
@@ -113,15 +113,14 @@ const THROUGH: [&str; 10] = [
     "timestamp-granularity",
 ];
 
-/// What only the device below could tell, or extents told by FIEMAP, which requests to user space
-/// don't carry.
+/// Attributes that only the device or FIEMAP could show; requests to user space do not carry them.
 const NOT_THROUGH: [&str; 5] =
     ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
 
-/// What is known of an overlay whose upper directory is on `below`.
+/// Returns the known values of an overlay whose upper directory is on `below`.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as [`read`].
 pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     let seen = ["extents-in-inode", "extents-a-block", "delayed-allocation"];
@@ -132,11 +131,11 @@ pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// What is known of layers over `below`, which pass on what they are asked or (not `transparent`)
-/// store files otherwise.
+/// Returns the known values of layers over `below`. They pass requests on if `transparent`,
+/// otherwise they store files in another form.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as [`read`].
 pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     if transparent {
@@ -149,31 +148,31 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
     Ok(truths)
 }
 
-/// Requests to user space can't ask for these, whatever is below.
+/// Sets the range operations that requests to user space can't carry, whatever is underneath.
 fn no_ranges(truths: &mut Truths) {
     for name in ["supports-collapse", "supports-insert"] {
         word(truths, name, "no");
     }
 }
 
-/// What is known of an image of ext2 that is served by a program.
+/// Returns the known values of an ext2 image that is served by a program.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as [`read`].
 pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     let mut ext2 = Truths::new();
     ext_superblock(&mut ext2, image, false, "");
     let mut truths = of_any(directory)?;
     truths.extend(ext2.into_iter().filter(|(name, _)| THROUGH.contains(name)));
-    // What a program does beyond the format is its own affair.
+    // The format does not determine what a program does beyond it.
     truths.remove("preallocation");
     none(&mut truths, &NOT_THROUGH);
     no_ranges(&mut truths);
     Ok(truths)
 }
 
-/// What is known where memory is limited. A part of the limit goes to other things than pages of
-/// files, and no interface tells how much.
+/// Returns the known values under a memory limit. A part of the limit goes to other things than
+/// file pages, and no interface shows how much.
 #[must_use]
 pub fn of_memory(limit: u64) -> Truths {
     let mut truths = Truths::new();
@@ -182,8 +181,8 @@ pub fn of_memory(limit: u64) -> Truths {
     truths
 }
 
-/// Which pages are kept, where that is known: the kernel's two lists do it, and not generations
-/// (CONFIG_LRU_GEN).
+/// Returns the replacement policy if it is known: that of the kernel's two lists, not of
+/// generations (CONFIG_LRU_GEN).
 #[must_use]
 pub fn of_replacement() -> Option<Truth> {
     let generations = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled");
@@ -217,7 +216,7 @@ fn ext(truths: &mut Truths, device: &Path, entry: &mounts::MountEntry) {
     ext_superblock(truths, device, entry.file_system == "ext4", &entry.options);
 }
 
-/// The superblock as dumpe2fs prints it.
+/// Reads the superblock as printed by dumpe2fs.
 fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &str) {
     let Some(text) = output(Command::new("dumpe2fs").arg("-h").arg(device)) else { return };
     let field = |key: &str| {
@@ -233,7 +232,7 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
     bytes(truths, "allocation-unit", number("Cluster size:").unwrap_or(block));
     if has("extent") {
         none(truths, &POINTERS);
-        // 60 bytes of the inode and a block of the tree: a header and entries of 12 bytes each.
+        // 60 bytes of the inode, and a block of the tree: a header and entries, of 12 bytes each.
         count(truths, "extents-in-inode", 60 / 12 - 1);
         count(truths, "extents-a-block", (block - 12) / 12);
     } else {
@@ -243,7 +242,7 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
         count(truths, "pointer-depth", 3);
     }
     bytes(truths, "inline-data", if has("inline_data") { inline_data(inode) } else { 0 });
-    // With data in the journal nothing is delayed.
+    // With data in the journal, allocation is not delayed.
     let data_journal = options.split(',').any(|option| option == "data=journal");
     word(truths, "delayed-allocation", if delays && !data_journal { "yes" } else { "no" });
     word(
@@ -270,8 +269,9 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
     word(truths, "supports-reflink", "no");
 }
 
-/// 60 bytes where the block pointers would be, and an attribute in what the inode has beyond 160
-/// bytes: less the magic, the end mark, and the attribute's own entry with its four-letter name.
+/// Returns the size of inline data: 60 bytes in place of the block pointers, and an attribute in
+/// the inode after byte 160. The magic number, the end mark and the attribute's entry with its
+/// four-letter name take their part.
 fn inline_data(inode_size: u64) -> u64 {
     const POINTERS: u64 = 60;
     const BEFORE_ATTRIBUTES: u64 = 160;
@@ -279,7 +279,7 @@ fn inline_data(inode_size: u64) -> u64 {
     POINTERS + inode_size.saturating_sub(BEFORE_ATTRIBUTES + FRAME)
 }
 
-/// Of file systems that allocate single blocks.
+/// Sets the values of file systems that allocate single blocks.
 fn of_blocks(truths: &mut Truths, block: u64) {
     for name in ["block-size", "allocation-unit", "sparse-granularity"] {
         bytes(truths, name, block);
@@ -289,8 +289,8 @@ fn of_blocks(truths: &mut Truths, block: u64) {
 fn xfs(truths: &mut Truths, block: u64) {
     of_blocks(truths, block);
     none(truths, &POINTERS);
-    // Extents have 16 bytes. Inodes keep 192 bytes for them when they are made with room for
-    // attributes; a block of the tree has a header of 72 bytes.
+    // Extents have 16 bytes. An inode made with room for attributes has 192 bytes for extents; a
+    // block of the tree has a header of 72 bytes.
     count(truths, "extents-in-inode", 192 / 16);
     count(truths, "extents-a-block", (block - 72) / 16);
     bytes(truths, "inline-data", 0);
@@ -305,7 +305,7 @@ fn btrfs(truths: &mut Truths, block: u64) {
     of_blocks(truths, block);
     none(truths, &POINTERS);
     none(truths, &EXTENTS);
-    // The mount option max_inline, as it is by default.
+    // The default of the mount option max_inline.
     bytes(truths, "inline-data", 2048);
     word(truths, "delayed-allocation", "yes");
     word(truths, "journal", "copy-on-write");
@@ -321,7 +321,7 @@ fn tmpfs(truths: &mut Truths, block: u64) {
     none(truths, &EXTENTS);
     none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
     none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
-    // Names are in a table of hashes, that of all directories.
+    // Names of all directories are in one hash table.
     word(truths, "directory-index", "yes");
 }
 
@@ -340,7 +340,7 @@ fn read_ahead(truths: &mut Truths, directory: &Path, entry: &mounts::MountEntry)
     Ok(())
 }
 
-/// The first window of a reader who asks for one page, in pages: get_init_ra_size() in the
+/// Returns the first window of a reader that requests one page, in pages: get_init_ra_size() in the
 /// kernel's mm/readahead.c.
 fn first_window(most: u64) -> u64 {
     match most {
@@ -351,7 +351,7 @@ fn first_window(most: u64) -> u64 {
     }
 }
 
-/// Btrfs has a read-ahead of its own, whatever its devices have.
+/// Returns the read-ahead of Btrfs, which does not depend on its devices.
 fn btrfs_read_ahead(entry: &mounts::MountEntry) -> io::Result<Option<PathBuf>> {
     let Some(device) = Path::new(&entry.source).file_name() else { return Ok(None) };
     for directory in fs::read_dir("/sys/fs/btrfs")? {
@@ -375,7 +375,7 @@ fn direct_input_output(truths: &mut Truths, directory: &Path) -> io::Result<()> 
 }
 
 fn output(command: &mut Command) -> Option<String> {
-    // Users other than root often lack /usr/sbin in PATH, and these tools live there.
+    // The PATH of ordinary users often lacks /usr/sbin, where these tools are.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let output = command.env("PATH", path).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

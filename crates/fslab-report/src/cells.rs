@@ -1,8 +1,8 @@
-//! Which cells of a plan's grid are run here: a campaign can be spread over processes, machines
-//! and days, and its samples files merged by whoever reads them.
+//! The choice of cells of a plan's grid to run here. A campaign can be spread over processes,
+//! machines and days; its samples files are merged when they are read.
 //!
 //! A cell is one target, one workload and one round. Its seed and its place in the round's order
-//! follow from the plan and the seed alone, so that a cell is the same wherever it is run.
+//! follow from the plan and the seed alone, so a cell is the same wherever it is run.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -11,27 +11,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A choice of cells; all of them by default.
+/// A choice of cells; all cells by default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Cells {
-    /// Every so-manieth block of a round and a workload.
+    /// One of several equal shares of the blocks.
     pub share: Option<Share>,
-    /// Only these targets, unless empty.
+    /// Only these targets; all if empty.
     pub targets: Vec<String>,
-    /// Only these workloads, unless empty.
+    /// Only these workloads; all if empty.
     pub workloads: Vec<String>,
-    /// Only these rounds, counted from 1.
+    /// Only these rounds, counted from 1; all if `None`.
     pub rounds: Option<RangeInclusive<u32>>,
 }
 
-/// One of several equal shares of all blocks. A block has all its targets: what is paired stays
+/// One of several equal shares of all blocks. A block contains all its targets, so pairs stay
 /// together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Share {
-    /// Which one, from 1.
+    /// The number of this share, from 1.
     pub number: u32,
-    /// How many there are.
+    /// The number of shares.
     pub of: u32,
 }
 
@@ -48,29 +48,29 @@ impl FromStr for Share {
 }
 
 impl Cells {
-    /// Whether they are all cells.
+    /// Whether all cells are chosen.
     #[must_use]
     pub fn are_all(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Refuses names of targets and workloads that are not among those of a plan.
+    /// Checks that all chosen targets and workloads exist in a plan.
     ///
     /// # Errors
-    /// Names the first of them, and the nearest there are.
+    /// Names the first unknown one and the most similar names.
     pub fn check(&self, targets: &[&str], workloads: &[&str]) -> Result<()> {
         known("target", &self.targets, targets)?;
         known("workload", &self.workloads, workloads)
     }
 
-    /// Whether a target is run at all.
+    /// Whether a target is run.
     #[must_use]
     pub fn hold_target(&self, name: &str) -> bool {
         self.targets.is_empty() || self.targets.iter().any(|target| target == name)
     }
 
-    /// Whether the block of a round and a workload, both counted from 0, is run. `count` is how
-    /// many workloads the plan has.
+    /// Whether the block of a round and a workload, both counted from 0, is run. `count` is the
+    /// number of workloads in the plan.
     #[must_use]
     pub fn hold_block(&self, round: u32, workload: usize, label: &str, count: usize) -> bool {
         let number = u64::from(round) * count as u64 + workload as u64;

@@ -1,5 +1,5 @@
-//! What a run's command says beyond the plan: which cells are run, how often they are run again and
-//! where. It is kept with the samples, so that a run that is resumed goes on as it was begun.
+//! The settings of a run beyond the plan: the cells, the number of reruns, and the work directory.
+//! They are stored with the samples, so that a resumed run continues with the same settings.
 
 use std::path::{Path, PathBuf};
 
@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::sample::{self, Record};
 
-/// What is run of a plan, how often again, and where.
+/// The cells of a plan to run, the number of reruns, and the place.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Choice {
-    /// Which cells are run.
+    /// The cells to run.
     pub cells: Cells,
-    /// How often a block is run again because the machine did other things meanwhile.
+    /// Maximum number of times that a block is run again because of interference.
     pub reruns_max: u32,
-    /// Where the work directory is made; `None` for beside the samples, wherever they are moved.
+    /// The parent of the work directory; `None` for the directory of the samples, even if they are
+    /// moved.
     pub work_parent: Option<PathBuf>,
 }
 
 impl Choice {
-    /// The directory that is kept for one that is given: its full path, unless it is that of the
-    /// samples.
+    /// Returns the directory to store for a given one: its full path, or `None` if it is the
+    /// directory of the samples.
     #[must_use]
     pub fn kept(work_parent: &Path, samples: &Path) -> Option<PathBuf> {
         let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -30,21 +31,22 @@ impl Choice {
         Some(full(work_parent)).filter(|parent| *parent != beside)
     }
 
-    /// Where the work directory is made.
+    /// Returns the parent of the work directory.
     #[must_use]
     pub fn work_parent_of<'a>(&'a self, samples: &'a Path) -> &'a Path {
         let beside = samples.parent().filter(|parent| *parent != Path::new(""));
         self.work_parent.as_deref().or(beside).unwrap_or(Path::new("."))
     }
 
-    /// What the last session of a run was begun with; `None` where an older fslab wrote its
-    /// records, which did not tell.
+    /// Returns the settings of a run's last session; `None` if an older fslab wrote the records
+    /// without them.
     #[must_use]
     pub fn of(records: &[Record]) -> Option<&Self> {
         sample::sessions(records).rev().find_map(|session| session.choice.as_ref())
     }
 
-    /// In what this differs from what a run was begun with; `None` where it does not.
+    /// Describes a difference from the settings with which a run was begun; `None` if there is
+    /// none.
     #[must_use]
     pub fn differs(&self, begun: &Self) -> Option<&'static str> {
         if self.cells != begun.cells {

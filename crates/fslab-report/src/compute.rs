@@ -1,4 +1,4 @@
-//! From samples to groups, rows and figures.
+//! Computes groups, rows and figures from samples.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,8 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
 }
 
 impl Report {
-    /// Computes it, against the plan's baseline. Records before a provenance are not looked at.
+    /// Computes the report against the plan's baseline. Records before the first provenance are
+    /// ignored.
     #[must_use]
     pub fn new(records: &[Record]) -> Self {
         let merged = Merged::of(records);
@@ -51,11 +52,11 @@ impl Report {
         report(merged, baselines)
     }
 
-    /// Computes it against other baselines than the plan's, the main one first, and by another
-    /// margin than the plan's where one is given.
+    /// Computes the report against other baselines than the plan's, the main one first. If a margin
+    /// is given, it replaces the plan's.
     ///
     /// # Errors
-    /// For a baseline that is no target.
+    /// Fails for a baseline that is not a target.
     pub fn against(
         records: &[Record],
         baselines: &[String],
@@ -75,7 +76,8 @@ impl Report {
     }
 }
 
-/// What wrote to a device that was not steady. Sums of sweeps stand for their points.
+/// Counts the rows that wrote to a device without being steady, and finds the worst. For sweeps
+/// only the sums are considered.
 fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     let rows = groups.iter().filter(|group| group.size_bytes.is_none()).flat_map(|group| {
         group.rows.iter().filter_map(move |row| {
@@ -89,14 +91,15 @@ fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     Some(Unsteady { rows: rows.len(), worst: worst.0.clone(), steadiness: worst.1 })
 }
 
-/// The last rounds in their order.
+/// Computes the steadiness of the last rounds, in order.
 fn steadiness(samples: &[&Sample]) -> Option<Steadiness> {
     let mut figures: Vec<(u32, f64)> = samples.iter().map(|s| (s.round, s.seconds())).collect();
     figures.sort_by_key(|(round, _)| *round);
     Steadiness::of(&figures.into_iter().map(|(_, seconds)| seconds).collect::<Vec<_>>())
 }
 
-/// Samples by workload and phase: workloads in the plan's order, phases in that of a run.
+/// Groups samples by workload and phase: workloads in the plan's order, phases in the order of a
+/// run.
 fn groups(merged: &Merged<'_>, baselines: &[String]) -> Vec<Group> {
     let mut groups = Vec::new();
     for workload in &merged.workloads {
@@ -113,7 +116,7 @@ fn groups(merged: &Merged<'_>, baselines: &[String]) -> Vec<Group> {
                 groups.extend(group(&of_phase, merged, baselines, false));
                 continue;
             }
-            // A sweep has a group of its sum, and then one for each size.
+            // A sweep has a group for its sum, then one for each size.
             let sums = sums(&of_phase, sizes.len());
             groups.extend(group(&sums.iter().collect::<Vec<_>>(), merged, baselines, true));
             for size in sizes {
@@ -126,8 +129,9 @@ fn groups(merged: &Merged<'_>, baselines: &[String]) -> Vec<Group> {
     groups
 }
 
-/// The phases of a workload in the order of a run. A target may lack some: the latest place a
-/// phase has in any run counts, so that the order does not depend on which run comes first.
+/// Returns the phases of a workload in the order of a run. Some targets may lack phases, so each
+/// phase is sorted by its latest position in any run. The order then does not depend on which run
+/// comes first.
 fn phases<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {
     let mut runs: BTreeMap<(&str, &str, u32, u32), Vec<&str>> = BTreeMap::new();
     for sample in samples {
@@ -148,7 +152,7 @@ fn phases<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {
     phases.into_iter().map(|(_, phase)| phase).collect()
 }
 
-/// Each round's sum over all sizes, for the rounds that have them all.
+/// Returns each round's sum over all sizes, for rounds that have them all.
 fn sums(samples: &[&Sample], sizes: usize) -> Vec<Sample> {
     let mut rounds: BTreeMap<(&str, &str, u32), Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
@@ -180,7 +184,7 @@ fn sum(parts: &[&Sample]) -> Sample {
         used_bytes: parts.last().and_then(|sample| sample.used_bytes),
         device,
         stored_bytes: parts.iter().map(|sample| sample.stored_bytes).sum(),
-        // Those of each size say something; together they would mix sizes.
+        // These figures are per size; a sum would mix sizes.
         latencies: Vec::new(),
         along: Vec::new(),
         metrics: Vec::new(),
@@ -257,8 +261,9 @@ fn group(
     })
 }
 
-/// The row of a target over all machines, from those of each. The only one is it; of several, the
-/// figures are the first one's, and the ratios are of all, machine by machine.
+/// Combines the rows of a target on several machines. A single row is returned unchanged. Otherwise
+/// the figures are those of the first machine, and the ratios are computed over all, machine by
+/// machine.
 fn pooled(
     rows: Vec<Row>,
     ratios_of_all: impl FnOnce() -> (Vec<Against>, Vec<MetricRow>),
@@ -338,7 +343,7 @@ fn means(samples: &[&Sample]) -> Means {
     }
 }
 
-/// The geometric mean of each target's ratios over all phases, for each baseline.
+/// Returns the geometric mean of each target's ratios over all phases, for each baseline.
 fn overall(
     groups: &[Group],
     targets: &[String],

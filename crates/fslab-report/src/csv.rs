@@ -1,4 +1,4 @@
-//! The samples as CSV (RFC 4180), a line each: for spreadsheets and statistics programmes.
+//! Renders the samples as CSV (RFC 4180), one per line, for spreadsheets and statistics programs.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::flat::{columns, flatten};
 use super::{Renderer, Report};
 use crate::error::Result;
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "csv",
     help: "the samples, one a line, for spreadsheets",
@@ -34,7 +34,7 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// A field, in quotes where it must be.
+/// Formats a field, in quotes if necessary.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,5 +1,5 @@
-//! Figures for the benchmark dashboards of code hosts: a JSON list of names, values and units, as
-//! github-action-benchmark takes it for its tools `customSmallerIsBetter` and
+//! Renders figures for the benchmark dashboards of code hosts: a JSON list of names, values and
+//! units. github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
 //! `customBiggerIsBetter`.
 
 use serde::Serialize;
@@ -10,27 +10,27 @@ use crate::error::{Error, Result};
 use crate::sample::Better;
 use fslab_stats::Summary;
 
-/// The registry's entry for figures of which less is better.
+/// The registry entry for figures of which less is better.
 pub(super) const SMALLER: Renderer = Renderer {
     name: "smaller-is-better",
     help: "times and other figures of which less is better, for benchmark dashboards",
     render: |report| render(report, Better::Less),
 };
 
-/// The registry's entry for figures of which more is better.
+/// The registry entry for figures of which more is better.
 pub(super) const BIGGER: Renderer = Renderer {
     name: "bigger-is-better",
     help: "rates that workloads measured themselves, for benchmark dashboards",
     render: |report| render(report, Better::More),
 };
 
-/// One figure, as dashboards take it.
+/// One figure in the form of dashboards.
 #[derive(Serialize)]
 struct Entry {
     name: String,
     value: f64,
     unit: String,
-    /// How far single values are from it.
+    /// The spread of single values around it.
     range: String,
     /// The ratio to the baseline.
     #[serde(skip_serializing_if = "String::is_empty")]

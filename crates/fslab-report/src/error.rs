@@ -1,4 +1,4 @@
-//! Why samples can't be read or written, or a report not made.
+//! The errors of reading and writing samples and of making reports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::names::nearest;
 /// The result of reading samples or making a report.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why samples can't be read or written, or a report not made.
+/// The reason why samples can't be read or written, or a report can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be used.
@@ -16,16 +16,16 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// A file of samples that can't be read.
+    /// A samples file can't be read.
     #[error("samples {}: {source}", path.display())]
     UnreadableSamples {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A line of a samples file does not parse.
@@ -35,11 +35,11 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// A samples file lacks its first line.
+    /// A samples file does not begin with a provenance.
     #[error("{}: the first line is no provenance; is this a file of samples?", path.display())]
     NoProvenance {
         /// The samples file.
@@ -54,7 +54,7 @@ pub enum Error {
     NewerFormat {
         /// The samples file.
         path: PathBuf,
-        /// The format it has.
+        /// The format of the file.
         format: u32,
     },
     /// Another run appends to a samples file.
@@ -63,22 +63,22 @@ pub enum Error {
         /// The samples file.
         path: PathBuf,
     },
-    /// A name that a comparison, or its report, does not have.
+    /// A comparison or its report has nothing with this name.
     #[error("no {what} is named `{name}`; nearest: {nearest}")]
     Unknown {
-        /// What it should be: a target, a workload, a baseline.
+        /// The kind of thing: a target, a workload, a baseline.
         what: &'static str,
         /// The name.
         name: String,
-        /// Names there are.
+        /// The most similar names.
         nearest: String,
     },
-    /// A gate that names no row.
+    /// A gate matches no row.
     #[error("gate `{gate}`: the report has no such row; nearest: {near}")]
     NoSuchRow {
         /// The gate.
         gate: String,
-        /// Names there are.
+        /// The most similar names.
         near: String,
     },
     /// The Parquet file could not be made.
@@ -88,19 +88,19 @@ pub enum Error {
     /// The HTML page could not be made.
     #[error("making the page: {0}")]
     Page(#[from] askama::Error),
-    /// A record could not be turned into JSON.
+    /// A record can't be converted to JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
 }
 
 impl Error {
-    /// For `map_err` on what the system answers about a file.
+    /// Returns a function for `map_err` on system errors about a file.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 
-    /// That no `what` has this name, with the nearest of those there are.
+    /// Makes an error for an unknown name of a `what`, with the most similar valid names.
     pub fn unknown<'a>(
         what: &'static str,
         name: &str,

@@ -1,15 +1,15 @@
-//! Samples as rows of a flat table, for CSV and Parquet.
+//! Flattens samples to rows of a table, for CSV and Parquet.
 //!
-//! The columns are those of the JSON records, found from a sample with every field filled in:
-//! a field added to the record is a column at once. Parts of a part are joined by `_`; lists are
-//! kept as JSON text.
+//! The columns are those of the JSON records, derived from a sample with every field filled in. A
+//! field added to the record therefore becomes a column at once. Names of nested fields are joined
+//! by `_`; lists are stored as JSON text.
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::sample::{Cache, Device, Doubt, Machine, Sample};
 
-/// Columns that come first; the others follow by name.
+/// The first columns; the others follow, sorted by name.
 const FIRST: [&str; 8] =
     ["run", "target", "workload", "phase", "size_bytes", "round", "attempt", "elapsed_ns"];
 
@@ -20,7 +20,7 @@ pub(super) struct Column {
     pub kind: Kind,
 }
 
-/// What a column holds. Any of its cells may be empty.
+/// The type of a column. Any of its cells may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Boolean,
 }
 
-/// Every column of a sample.
+/// Returns all columns of a sample.
 pub(super) fn columns() -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = flatten(&full_sample())?
         .into_iter()
@@ -40,7 +40,7 @@ pub(super) fn columns() -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The cells of a sample by the names of their columns.
+/// Returns the cells of a sample by column name.
 pub(super) fn flatten(sample: &Sample) -> Result<Map<String, Value>> {
     let mut flat = Map::new();
     if let Value::Object(parts) = serde_json::to_value(sample).map_err(Error::Encode)? {
@@ -73,7 +73,7 @@ fn kind(value: &Value) -> Kind {
     }
 }
 
-/// A sample with a value in every field, so that every column and its kind is seen.
+/// Returns a sample with a value in every field, so that every column and its type is found.
 fn full_sample() -> Sample {
     Sample {
         size_bytes: Some(0),
@@ -105,8 +105,8 @@ mod tests {
     use super::{Kind, columns, flatten, full_sample};
     use crate::sample::Sample;
 
-    /// Fails when a field is added to the record and not to `full_sample`: its column would be
-    /// missing or of the wrong kind.
+    /// Fails if a field is added to the record but not to `full_sample`: its column would be
+    /// missing or have the wrong type.
     #[test]
     fn every_field_is_seen() {
         let full = flatten(&full_sample()).unwrap();

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// A time in seconds with three significant digits and a unit.
+/// Formats a time, given in seconds, with three significant digits and a unit.
 pub(super) fn seconds(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         magnitude if magnitude >= 1.0 => (value, "s"),
@@ -11,7 +11,7 @@ pub(super) fn seconds(value: f64) -> String {
     format!("{} {unit}", significant(scaled))
 }
 
-/// Three significant digits, without an exponent.
+/// Formats a number with three significant digits, without an exponent.
 #[must_use]
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {
@@ -23,7 +23,7 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A number without needless zeros.
+/// Removes needless zeros from a number.
 #[must_use]
 pub fn without_zeros(number: &str) -> String {
     if number.contains('.') {
@@ -33,7 +33,7 @@ pub fn without_zeros(number: &str) -> String {
     }
 }
 
-/// A ratio; the decimals that matter near 1.
+/// Formats a ratio with enough decimals near 1.
 pub(super) fn factor(value: f64) -> String {
     let digits = match value {
         value if value >= 1000.0 => 0,
@@ -43,7 +43,7 @@ pub(super) fn factor(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A size in binary units.
+/// Formats a size in bytes in binary units.
 #[must_use]
 pub fn bytes(value: u64) -> String {
     if value == 0 {
@@ -60,12 +60,12 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// A rate in bytes a second.
+/// Formats a rate in bytes per second.
 pub(super) fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", bytes(bytes_per_second.round() as u64))
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0))
 }

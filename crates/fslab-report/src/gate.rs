@@ -1,9 +1,9 @@
-//! Gates: conditions that fail a run where a target is shown to be worse than it may be.
+//! Gates: conditions that fail a run if a target is shown to be worse than permitted.
 //!
 //! A gate names a metric and a limit: `create.elapsed slower 5 %`. It fails for a target whose
-//! ratio to the baseline is shown to lie beyond the limit, by the t-test and the interval of the
-//! rounds' ratios against the limit, after Holm's correction over all rows that the gates judge.
-//! A row whose interval holds the limit is not decided.
+//! ratio to the baseline is shown to be beyond the limit. The t-test and the interval of the
+//! rounds' ratios are applied to the limit, with Holm's correction over all rows that the gates
+//! judge. A row whose interval contains the limit is not decided.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,26 +17,26 @@ use crate::error::{Error, Result};
 use crate::sample::Better;
 use fslab_stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
 
-/// A condition on the rows of a report.
+/// A condition on rows of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// As it was given.
+    /// The text of the gate as given.
     text: String,
     /// `METRIC`, `PHASE.METRIC` or `WORKLOAD.PHASE.METRIC`.
     rows: String,
-    /// The target alone that is judged.
+    /// The only target that is judged; `None` for all.
     target: Option<String>,
     way: Way,
-    /// How far a ratio may be from 1: 0.05 for 5 %.
+    /// The permitted distance of the ratio from 1: 0.05 for 5 %.
     share: f64,
 }
 
-/// In which direction a ratio may not go.
+/// The direction in which a ratio is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     More,
     Less,
-    /// More where less is better, and the other way round.
+    /// More if less is better, and less if more is better.
     Worse,
 }
 
@@ -81,16 +81,16 @@ impl FromStr for Gate {
 }
 
 impl Gate {
-    /// Refuses it where no report of these workloads' phases and targets can have its rows. Which
-    /// metrics there will be is not known before.
+    /// Checks that reports of these phases and targets can contain the gate's rows. The metrics are
+    /// not known beforehand.
     ///
     /// # Errors
-    /// For a phase or a target that there is not.
+    /// Fails for a phase or target that does not exist.
     pub fn check(&self, phases: &[(&str, &str)], targets: &[&str]) -> Result<()> {
         if let Some(name) = self.target.as_deref().filter(|name| !targets.contains(name)) {
             return Err(Error::unknown("target", name, targets.iter().copied()));
         }
-        // A metric's own name has a point at most in its percentile.
+        // A metric's own name contains a dot at most in its percentile.
         let rows = self.rows.strip_suffix("-p99.9").unwrap_or(&self.rows);
         let is_of = |(workload, phase): &(&str, &str)| {
             let rest = rows.strip_prefix(workload).and_then(|rest| rest.strip_prefix('.'));
@@ -114,7 +114,7 @@ impl fmt::Display for Gate {
     }
 }
 
-/// What a gate says of a row.
+/// The outcome of a gate for a row.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -122,16 +122,16 @@ pub enum Outcome {
     Passed,
     /// The row is shown to be beyond the limit.
     Failed,
-    /// The interval holds the limit, or is beyond it by chance, perhaps.
+    /// The interval contains the limit, or is beyond it but perhaps by chance.
     NotDecided,
-    /// There are too few rounds, or figures of 0.
+    /// There are too few rounds, or figures are 0.
     NotMeasured,
 }
 
-/// A row as a gate judges it.
+/// The judgement of a gate on a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
-    /// The gate, as it was given.
+    /// The gate as given.
     pub gate: String,
     /// The workload's label.
     pub workload: String,
@@ -143,23 +143,23 @@ pub struct Judgement {
     pub target: String,
     /// The baseline.
     pub baseline: String,
-    /// The ratio that it may not pass.
+    /// The limit of the ratio.
     pub limit: f64,
-    /// Its ratio.
+    /// The ratio.
     pub ratio: Option<RatioInterval>,
-    /// What the gate says.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Judgement {
-    /// The row's name.
+    /// Returns the name of the row.
     #[must_use]
     pub fn name(&self) -> String {
         let Self { workload, phase, metric, target, .. } = self;
         format!("{workload}, {phase} on {target}: {metric}")
     }
 
-    /// The row, its ratio and its limit, in one line.
+    /// Describes the row, its ratio and its limit in one line.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { baseline, limit, .. } = self;
@@ -175,19 +175,19 @@ impl Judgement {
     }
 }
 
-/// A row that a gate names, and its ratio to the limit.
+/// A row that a gate matches, with its ratio relative to the limit.
 struct Candidate {
     judgement: Judgement,
-    /// Whether a ratio above the limit is beyond it.
+    /// Whether the limit is an upper bound.
     is_upper: bool,
     to_limit: Option<RatioInterval>,
 }
 
 impl Report {
-    /// Judges the rows that the gates name, against the first baseline.
+    /// Judges the rows that the gates match, against the first baseline.
     ///
     /// # Errors
-    /// For a gate that names no row.
+    /// Fails for a gate that matches no row.
     pub fn judge(&self, gates: &[Gate]) -> Result<Vec<Judgement>> {
         let mut candidates = Vec::new();
         for gate in gates {
@@ -258,7 +258,8 @@ impl Report {
         Candidate { judgement, is_upper, to_limit: self.to_limit(row, against, limit) }
     }
 
-    /// The ratios of a row to a limit: its interval says on which side of the limit they are.
+    /// Returns a row's ratio relative to a limit: the interval shows on which side of the limit it
+    /// is.
     fn to_limit(&self, row: &Row, against: &Against, limit: f64) -> Option<RatioInterval> {
         against.ratio?;
         let of_machine = |machine: usize| -> Vec<(f64, f64)> {
@@ -294,7 +295,7 @@ impl Report {
     }
 }
 
-/// What a metric of a group may be called in a gate.
+/// Returns the names by which a gate may refer to a metric of a group.
 fn names(group: &Group, metric: &str) -> [String; 3] {
     let Group { workload, phase, .. } = group;
     [metric.to_owned(), format!("{phase}.{metric}"), format!("{workload}.{phase}.{metric}")]

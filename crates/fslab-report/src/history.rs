@@ -1,7 +1,7 @@
-//! What changed over many runs of one plan: a series for each row, and where its level changes.
+//! The history of a plan over many runs: a series per row, and the points where its level changes.
 //!
-//! Targets are followed by their ratio to the baseline of the same run, which what happens to
-//! the whole machine does not touch; the baseline by its seconds.
+//! Targets are followed by their ratio to the baseline of the same run, which is independent of
+//! changes of the whole machine. The baseline is followed by its seconds.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::provenance::Provenance;
 use crate::sample::Record;
 use fslab_stats::{CHANGE_FIGURES_LEAST, Change, changes};
 
-/// The runs in the order of their beginnings, and the rows that several of them have.
+/// The runs in chronological order, and the rows that occur in several of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct History {
     /// The runs.
@@ -26,15 +26,15 @@ pub struct History {
 pub struct Run {
     /// Its identifier.
     pub run: String,
-    /// When it began.
+    /// Its start time.
     pub started: String,
-    /// The fslab it was made with.
+    /// The fslab version.
     pub fslab: String,
-    /// The kernel it was made on.
+    /// The kernel version.
     pub kernel: String,
 }
 
-/// One row over the runs.
+/// The figures of one row over the runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// The workload.
@@ -43,19 +43,19 @@ pub struct Series {
     pub phase: String,
     /// The target.
     pub target: String,
-    /// What it is compared with; `None` for the baseline itself, whose figures are seconds.
+    /// The baseline; `None` for the baseline itself, whose figures are seconds.
     pub baseline: Option<String>,
-    /// Index of the run and its figure.
+    /// The index of the run and its figure.
     pub figures: Vec<(usize, f64)>,
-    /// Where the level changes; `at` counts figures.
+    /// The changes of the level; `at` is an index into `figures`.
     pub changes: Vec<Change>,
 }
 
 impl History {
-    /// Of the records of any number of runs.
+    /// Computes the history from the records of any number of runs.
     ///
     /// # Errors
-    /// Those of [`Report::against`].
+    /// The same as [`Report::against`].
     pub fn of(records: &[Record], baselines: &[String], seed: u64) -> Result<Self> {
         let mut history = Self { runs: Vec::new(), rows: Vec::new() };
         for provenance in runs(records) {
@@ -106,7 +106,7 @@ impl History {
     }
 }
 
-/// The provenance of each run, in the order in which they began.
+/// Returns the provenance of each run in chronological order.
 fn runs(records: &[Record]) -> Vec<&Provenance> {
     let mut runs: Vec<&Provenance> = Vec::new();
     for record in records {
@@ -140,7 +140,7 @@ fn figure(report: &Report, row: &Row) -> Option<f64> {
     }
 }
 
-/// The history as text: the changes, and how much was looked at.
+/// Formats the history as text: the changes, and how many rows were examined.
 #[must_use]
 pub fn text(history: &History) -> String {
     let rows = &history.rows;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
 
-    /// A run in which `slow` takes `factor` times as long as `base`.
+    /// Makes a run in which `slow` takes `factor` times as long as `base`.
     fn run(number: usize, factor: f64) -> Vec<Record> {
         let run = format!("run-{number:02}");
         let provenance = Provenance {
@@ -212,7 +212,7 @@ mod tests {
                 ..Sample::default()
             })
         };
-        // The machine gets slower from run to run; the noise differs by round and run.
+        // The machine gets slower from run to run; the noise depends on round and run.
         let noise = |round: u32| 1.0 + ((number * 7 + round as usize * 3) % 5) as f64 / 1000.0;
         let base = 1e6 * number as f64;
         let samples = (0..4).flat_map(|round| {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_target_that_becomes_slower_is_named_with_its_run() {
-        // Given in any order.
+        // The runs are given in reverse order.
         let records: Vec<Record> = (1..=16)
             .rev()
             .flat_map(|number| run(number, if number > 9 { 1.3 } else { 1.1 }))

@@ -1,8 +1,8 @@
-//! The page: one file that asks nothing of any network, with a table behind every chart.
+//! The HTML page: one file without network access, with a table behind every chart.
 //!
-//! The template escapes every text; what is inserted unescaped are charts, which are made here
-//! of numbers and escaped names. The content security policy admits only this page's own style
-//! and script.
+//! The template escapes every text. Only charts are inserted unescaped; they are made here from
+//! numbers and escaped names. The content security policy permits only this page's own style and
+//! script.
 
 mod chart;
 mod matrix;
@@ -14,7 +14,7 @@ use askama::Template;
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "html",
     help: "one page with charts, which works offline",

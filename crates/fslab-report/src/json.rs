@@ -1,9 +1,9 @@
-//! The computed model as JSON, for programmes.
+//! Renders the computed model as JSON, for programs.
 
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "json",
     help: "the computed figures, for programmes",

@@ -1,10 +1,10 @@
-//! What gates say, in the form of JUnit, which most services for continuous integration read.
+//! Renders the judgements of gates as JUnit XML, which most continuous integration services read.
 
 use super::gate::{Judgement, Outcome};
 use fslab_chart::escape;
 
-/// One test suite with a case for each row that a gate judges: a failed gate is a failure, and what
-/// is not decided or could not be measured is skipped.
+/// Returns one test suite with a case for each judged row. A failed gate is a failure; rows that
+/// are not decided or not measured are skipped.
 #[must_use]
 pub fn render(suite: &str, judgements: &[Judgement]) -> String {
     let count = |outcome| judgements.iter().filter(|one| one.outcome == outcome).count();
@@ -35,7 +35,7 @@ fn case(one: &Judgement) -> String {
     format!("<testcase classname=\"{class}\" name=\"{name}\">{content}</testcase>\n")
 }
 
-/// A text in XML, which has no form for control characters.
+/// Escapes a text for XML, which cannot represent control characters.
 fn attribute(text: &str) -> String {
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     escape(&text.chars().map(printable).collect::<String>())

@@ -1,4 +1,4 @@
-//! How long single operations took, over all samples of a target.
+//! Latencies of single operations, over all samples of a target.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::names::distinct;
 use crate::sample::Sample;
 use fslab_stats::{Latency, Summary};
 
-/// The figures of each kind of operation, in the order in which a run recorded them: of each
-/// percentile the median over the samples, of the longest the longest.
+/// Returns the figures of each kind of operation, in the order of recording. Percentiles are
+/// medians over the samples; the maximum is taken over all samples.
 pub(super) fn figures(samples: &[&Sample]) -> Vec<LatencyFigures> {
     let all = samples.iter().flat_map(|sample| &sample.latencies);
     let kinds = distinct(all.map(|latency| latency.operation.as_str()));
@@ -36,8 +36,7 @@ fn of_kind(kind: &str, samples: &[&Sample]) -> LatencyFigures {
     }
 }
 
-/// What an operation took along the way: between two milestones of a run, the median over the
-/// samples.
+/// Returns the time per operation between the milestones of a run, as medians over the samples.
 pub(super) fn along(samples: &[&Sample]) -> Vec<Progress> {
     let mut places: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for sample in samples {
@@ -79,7 +78,7 @@ mod tests {
         assert!((figures[0].max_seconds - 9e-6).abs() < 1e-12);
         let along = along(&samples);
         assert_eq!(along.iter().map(|place| place.operations).collect::<Vec<_>>(), [10, 20]);
-        // The first ten took 2 us each at the median, the next ten twice that.
+        // The median for the first ten is 2 us each; for the next ten it is twice that.
         assert!((along[0].seconds_each - 2e-6).abs() < 1e-12);
         assert!((along[1].seconds_each - 4e-6).abs() < 1e-12);
     }

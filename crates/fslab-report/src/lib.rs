@@ -1,8 +1,8 @@
-//! Reports: a model computed from samples alone, and one renderer a file.
+//! Reports: a model computed from samples alone, and renderers, one per file.
 //!
 //! A new renderer is one file with a `SPEC` and a line in [`RENDERERS`].
 //!
-//! The types to know first: [`sample::Sample`], [`Provenance`], [`Report`].
+//! Start with these types: [`sample::Sample`], [`Provenance`], [`Report`].
 //!
 //! ```
 //! use fslab_report::sample::Record;
@@ -57,10 +57,10 @@ pub use model::{
 pub use names::{distinct, nearest, suggestion};
 pub use provenance::{Form, Provenance};
 
-/// The style sheet of reports, which needs those of charts before it.
+/// The style sheet of reports; it must follow that of charts.
 pub const STYLE: &str = include_str!("../templates/report.css");
 
-/// Every renderer.
+/// All renderers.
 pub const RENDERERS: &[&Renderer] = &[
     &terminal::SPEC,
     &html::SPEC,
@@ -73,41 +73,41 @@ pub const RENDERERS: &[&Renderer] = &[
     &parquet::SPEC,
 ];
 
-/// A renderer as the registry knows it.
+/// A renderer in the registry.
 #[derive(Debug)]
 pub struct Renderer {
     /// Its name.
     pub name: &'static str,
-    /// One line: what it makes.
+    /// What it produces, in one line.
     pub help: &'static str,
-    /// Makes it.
+    /// Renders a report.
     pub render: fn(&Report) -> Result<Vec<u8>>,
 }
 
-/// The renderer of a name.
+/// Returns the renderer with a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Renderer> {
     RENDERERS.iter().copied().find(|renderer| renderer.name == name)
 }
 
-/// The terminal's tables.
+/// Renders the tables for a terminal.
 #[must_use]
 pub fn terminal(report: &Report) -> String {
     terminal::render(report)
 }
 
-/// The page.
+/// Renders the HTML page.
 ///
 /// # Errors
-/// Those of the template.
+/// Errors of the template.
 pub fn html(report: &Report) -> Result<String> {
     html::render(report)
 }
 
-/// The model as JSON.
+/// Renders the model as JSON.
 ///
 /// # Errors
-/// Those of the encoder.
+/// Errors of the encoder.
 pub fn json(report: &Report) -> Result<String> {
     json::render(report)
 }

@@ -1,4 +1,4 @@
-//! Markdown, for issues, pull requests and notes: an overview and the tables behind it.
+//! Renders Markdown, for issues, pull requests and notes: an overview and detailed tables.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::model::{Group, Report};
 use super::terminal::geometric;
 use super::{Renderer, overview, words};
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "markdown",
     help: "tables in Markdown, for issues and notes",
@@ -118,7 +118,7 @@ fn row_of(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// A text that Markdown shows as it is: names come from plans, which come from anywhere.
+/// Escapes a text so that Markdown shows it literally: names come from plans, which are untrusted.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());

@@ -1,36 +1,36 @@
-//! From the records of one samples file, or of several, to the samples that count.
+//! Merges the records of one or several samples files into the samples that count.
 //!
-//! Of a block that was run again, the last attempt counts. Samples that were given twice count
-//! once. In what the runs differ is said, not judged.
+//! For a block that was run again, the last attempt counts. Duplicate samples count once.
+//! Differences between the runs are reported, not judged.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::provenance::Provenance;
 use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, TargetRecord};
 
-/// What the records say, put together.
+/// The merged records.
 #[derive(Debug, Default)]
 pub(super) struct Merged<'a> {
-    /// The first run.
+    /// The provenance of the first run.
     pub provenance: Provenance,
-    /// Every other run.
+    /// The provenances of all other runs.
     pub further: Vec<Provenance>,
-    /// Names of the targets: in the first plan's order, then what others have.
+    /// Names of the targets: those of the first plan in order, then additional ones.
     pub target_names: Vec<String>,
-    /// Labels of the workloads, likewise.
+    /// Labels of the workloads, in the same order.
     pub workloads: Vec<String>,
     pub targets: Vec<TargetRecord>,
     pub notes: Vec<Note>,
     pub end: Option<End>,
     pub samples: Vec<&'a Sample>,
     pub superseded: usize,
-    /// The name of the second copy of the baseline in each run that has one.
+    /// For each run with a second copy of the baseline, its name.
     second_copies: HashMap<String, String>,
-    /// What the machines are called, in the order of their runs.
+    /// Names of the machines, in the order of their runs.
     pub machines: Vec<String>,
-    /// On which of them each run was.
+    /// The index of each run's machine.
     machine_of: HashMap<String, usize>,
-    /// To which campaign each run belongs.
+    /// The index of each run's campaign.
     campaigns: HashMap<String, usize>,
 }
 
@@ -68,17 +68,17 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    /// On which of the machines a sample was taken.
+    /// Returns the index of a sample's machine.
     pub fn machine(&self, sample: &Sample) -> usize {
         self.machine_of.get(&sample.run).copied().unwrap_or(0)
     }
 
-    /// Whether a sample is of the hidden second copy of its run's baseline.
+    /// Whether a sample belongs to the hidden second copy of its run's baseline.
     pub fn is_second_copy(&self, sample: &Sample) -> bool {
         self.second_copies.get(&sample.run) == Some(&sample.target)
     }
 
-    /// The campaign of a run: runs of one plan and seed on one machine, since its last start.
+    /// Returns the campaign of a run: runs of one plan and seed on one machine since its last boot.
     pub fn campaign(&self, run: &str) -> Option<usize> {
         self.campaigns.get(run).copied()
     }
@@ -106,7 +106,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Machines are the same where their name, processors and memory are.
+    /// Adds a session's machine. Machines are the same if their name, processors and memory are.
     fn add_machine(&mut self, session: &Provenance, sessions: &[&Provenance]) {
         let is_same = |other: &&&Provenance| session.machine_key() == other.machine_key();
         let first = sessions.iter().find(is_same).map_or(session, |first| first);
@@ -191,8 +191,8 @@ fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
     samples.iter().filter(counts).copied().collect()
 }
 
-/// How it all ended: `None` where the last session of a run has no end. Of several runs' ends,
-/// the least complete.
+/// Returns how everything ended: `None` if the last session of a run has no end. With several runs,
+/// the least complete end counts.
 fn end(records: &[Record]) -> Option<End> {
     let mut ends: Vec<(&str, Option<&End>)> = Vec::new();
     let mut current = None;

@@ -1,5 +1,5 @@
-//! Metrics: the figures of a sample beside its elapsed time. Each has a ratio, an interval and a
-//! verdict, as the time has.
+//! Metrics: the figures of a sample besides its elapsed time. Each has a ratio, an interval and a
+//! verdict, like the time.
 
 use super::merge::Merged;
 use super::model::{Against, Group, MetricRow, Row};
@@ -8,7 +8,7 @@ use super::pairing;
 use crate::sample::{Better, Device, OwnMetric, Sample};
 use fslab_stats::{Latency, Summary};
 
-/// A metric: its name, its unit, and how its figure is found in a sample.
+/// A metric: its name, its unit, and the place of its figure in a sample.
 pub(super) struct Metric {
     pub name: String,
     unit: String,
@@ -16,17 +16,17 @@ pub(super) struct Metric {
     figure: Figure,
 }
 
-/// Where a figure is in a sample.
+/// The place of a figure in a sample.
 enum Figure {
     /// A counter of the phase.
     Counter(Counter),
     /// A percentile of the latencies of an operation.
     Percentile { operation: String, least: u64, of: Percentile },
-    /// What the workload measured itself, by its name in the samples.
+    /// A figure that the workload measured itself, found by its name.
     Own,
 }
 
-/// `None` where the sample has no such figure.
+/// Reads a counter; `None` if the sample does not have it.
 type Counter = fn(&Sample) -> Option<f64>;
 
 const SECONDS: &str = "s";
@@ -57,7 +57,7 @@ const COUNTERS: [(&str, &str, Counter); 15] = [
     ("page-cache-bytes", BYTES, |sample| Some(sample.machine.page_cache_bytes.max(0) as f64)),
 ];
 
-/// Percentiles, and of how many operations each tells something.
+/// Percentiles, and the minimum number of operations for which each is meaningful.
 const PERCENTILES: [(&str, u64, Percentile); 4] = [
     ("p50", 2, |latency| latency.p50_ns),
     ("p90", 10, |latency| latency.p90_ns),
@@ -79,7 +79,7 @@ fn bytes_written(device: Device) -> f64 {
     device.sectors_written as f64 * 512.0
 }
 
-/// The metrics of a group, the targets of one behind each other.
+/// Returns the metrics of a group by name, each with its targets one after the other.
 pub(super) fn by_name(group: &Group) -> impl Iterator<Item = (&Row, &MetricRow)> {
     let all = group.rows.iter().flat_map(|row| &row.metrics);
     distinct(all.map(|metric| &*metric.metric)).into_iter().flat_map(move |name| {
@@ -90,7 +90,7 @@ pub(super) fn by_name(group: &Group) -> impl Iterator<Item = (&Row, &MetricRow)>
 }
 
 impl Metric {
-    /// The metrics that any of the samples has, and that are not 0 in all of them.
+    /// Returns the metrics that occur in any sample and are not 0 in all of them.
     pub fn of_samples(samples: &[&Sample]) -> Vec<Self> {
         let counters = COUNTERS.iter().map(|(name, unit, counter)| Self {
             name: (*name).to_owned(),
@@ -126,7 +126,7 @@ impl Metric {
         counters.chain(percentiles).chain(own).filter(is_there).collect()
     }
 
-    /// The figure of a sample.
+    /// Returns the figure of a sample.
     pub fn of(&self, sample: &Sample) -> Option<f64> {
         match &self.figure {
             Figure::Counter(counter) => counter(sample),
@@ -141,8 +141,8 @@ impl Metric {
         }
     }
 
-    /// The metric of a target. Its figures are those of `own`, which are of one machine; its ratios
-    /// are of all samples.
+    /// Computes the metric of a target. Its figures come from `own`, the samples of one machine;
+    /// its ratios from all samples.
     pub fn row(
         &self,
         own: &[&Sample],

@@ -1,4 +1,4 @@
-//! What a report says: the values every renderer shows.
+//! The model of a report: the values that every renderer shows.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
 /// Everything a renderer shows.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was run, where and with what; of several runs, the first.
+    /// The provenance of the first run.
     pub provenance: Provenance,
-    /// The other runs whose samples are read together with it.
+    /// The provenances of the other runs whose samples are included.
     pub further_runs: Vec<Provenance>,
-    /// The targets the others are compared with, the main one first.
+    /// The baselines, the main one first.
     pub baselines: Vec<String>,
-    /// What the machines are called on which the samples were taken.
+    /// Names of the machines on which the samples were taken.
     pub machines: Vec<String>,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
@@ -23,31 +23,31 @@ pub struct Report {
     pub workloads: Vec<String>,
     /// How each target was made.
     pub targets: Vec<TargetRecord>,
-    /// What a reader must know, the gravest first.
+    /// Notes for the reader, the most serious first.
     pub notes: Vec<Note>,
-    /// How it ended; missing where a run was killed or still goes on.
+    /// The end of the comparison; missing if a run was killed or is still running.
     pub end: Option<End>,
-    /// Phases, in the order in which they were run; a sweep's points follow its sum.
+    /// The phases in the order of a run; the points of a sweep follow its sum.
     pub groups: Vec<Group>,
-    /// What each target's ratios have in common, by baseline and then by target.
+    /// The geometric means of the targets' ratios, by baseline and then by target.
     pub overall: Vec<Vec<Option<GeometricMean>>>,
-    /// Samples that count.
+    /// Number of samples that count.
     pub samples: usize,
-    /// Of these, taken while the machine did other things.
+    /// Number of these that were taken during interference.
     pub contaminated: usize,
-    /// Of these, far from the others of their kind; they count as well.
+    /// Number of these that are outliers; they count too.
     pub outliers: usize,
-    /// Samples of blocks that were run again; they are kept and don't count.
+    /// Number of samples of superseded attempts; they are stored but do not count.
     pub superseded: usize,
-    /// The row that was least steady while it wrote to its device, of those that were not.
+    /// The least steady row that wrote to its device; `None` if all were steady.
     pub least_steady: Option<Unsteady>,
-    /// Metrics that the terminal shows beside the time; none unless they are set.
+    /// Metrics that the terminal shows besides the time; empty by default.
     #[serde(skip)]
     pub shown_metrics: Vec<String>,
-    /// What is known of a workload beyond its label, for the page; nothing unless it is set.
+    /// Returns a description of a workload for the page; empty by default.
     #[serde(skip)]
     pub workload_help: fn(&str) -> &'static str,
-    /// The samples that count, as they were measured.
+    /// The samples that count, as measured.
     #[serde(skip)]
     pub raw: Vec<Sample>,
 }
@@ -61,18 +61,18 @@ pub struct Group {
     pub phase: String,
     /// The size of a sweep's point; `None` for a phase, and for the sum over a sweep.
     pub size_bytes: Option<u64>,
-    /// The sum over a sweep's points.
+    /// Whether this is the sum over a sweep's points.
     pub is_sum: bool,
-    /// What was asked of the cache.
+    /// The cache state that was requested.
     pub cache: CacheState,
     /// The targets, in the plan's order.
     pub rows: Vec<Row>,
-    /// How far two copies of the baseline are apart, where a second one was run.
+    /// The difference between two copies of the baseline, if a second one was run.
     pub noise_floor: Option<NoiseFloor>,
 }
 
-/// A hidden second copy of the plan's baseline against the baseline: what differs no more is
-/// within the noise of the measurement.
+/// The ratio of a hidden second copy of the plan's baseline to the baseline. Smaller differences
+/// are within the noise of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct NoiseFloor {
     /// The ratio of the times of the same rounds.
@@ -86,18 +86,18 @@ pub struct NoiseFloor {
 pub struct MetricFloor {
     /// The metric.
     pub metric: String,
-    /// The ratio of the second copy's to the baseline's.
+    /// The ratio of the second copy's figures to the baseline's.
     pub ratio: RatioInterval,
 }
 
-/// Rows whose device had not come to a steady state.
+/// The rows whose device had not reached a steady state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unsteady {
-    /// How many there are.
+    /// Number of such rows.
     pub rows: usize,
     /// The workload, phase and target of the worst.
     pub worst: String,
-    /// How it moved.
+    /// Its steadiness.
     pub steadiness: Steadiness,
 }
 
@@ -106,36 +106,36 @@ pub struct Unsteady {
 pub struct Row {
     /// The target.
     pub target: String,
-    /// Its place in the plan, which is its colour.
+    /// Its index in the plan, which determines its colour.
     pub index: usize,
-    /// The machine whose figures these are. Ratios of a row with `machines` are of all machines.
+    /// The machine of these figures. If `machines` is not empty, the ratios are over all machines.
     pub machine: usize,
-    /// Where samples are of several machines: the row of each. Times and counters of different
-    /// machines are never put together.
+    /// For samples of several machines, the row of each. Times and counters of different machines
+    /// are never combined.
     pub machines: Vec<Row>,
-    /// Wall-clock seconds.
+    /// Elapsed time in seconds.
     pub seconds: Summary,
-    /// Against each baseline, in their order.
+    /// Comparisons with each baseline, in their order.
     pub against: Vec<Against>,
-    /// Operations of one sample.
+    /// Number of operations per sample.
     pub operations: u64,
-    /// Bytes of one sample.
+    /// Number of bytes per sample.
     pub bytes: u64,
     /// Means over the samples.
     pub means: Means,
-    /// Samples whose cache is proven to have been as asked.
+    /// Number of samples whose cache state was proven to be as requested.
     pub proven: usize,
-    /// Samples taken while the machine did other things.
+    /// Number of samples taken during interference.
     pub contaminated: usize,
-    /// The samples themselves.
+    /// The single samples.
     pub points: Vec<Point>,
-    /// How steady the last rounds were, where there are enough.
+    /// The steadiness of the last rounds, if there are enough.
     pub steadiness: Option<Steadiness>,
-    /// How long single operations took, by kind, where that was measured.
+    /// Latencies by kind of operation, if they were measured.
     pub latencies: Vec<LatencyFigures>,
-    /// What an operation took along the way, where that was measured.
+    /// The time per operation during the phase, if it was measured.
     pub along: Vec<Progress>,
-    /// Its metrics beside the time; none for the points of a sweep.
+    /// Its other metrics; none for the points of a sweep.
     pub metrics: Vec<MetricRow>,
 }
 
@@ -144,53 +144,53 @@ pub struct Row {
 pub struct MetricRow {
     /// The metric.
     pub metric: String,
-    /// Its unit: `s`, `bytes`, empty for a number, or what the workload says.
+    /// Its unit: `s`, `bytes`, empty for a number, or one defined by the workload.
     pub unit: String,
-    /// Which direction is good.
+    /// The direction that is better.
     pub better: Better,
     /// Whether the workload measured it itself.
     pub is_own: bool,
     /// Its figures.
     pub summary: Summary,
-    /// Against each baseline, in their order. [`Verdict::Faster`] says less, [`Verdict::Slower`]
-    /// more.
+    /// Comparisons with each baseline, in their order. Here [`Verdict::Faster`] means less and
+    /// [`Verdict::Slower`] means more.
     pub against: Vec<Against>,
 }
 
-/// How long operations of one kind took.
+/// The latencies of operations of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyFigures {
     /// The kind.
     pub operation: String,
-    /// How many there were in all samples.
+    /// Number of operations in all samples.
     pub count: u64,
-    /// Half took at most this: of this and the next three, the median over the samples.
+    /// The median; this and the next three are medians over the samples.
     pub p50_seconds: f64,
-    /// Nine in ten took at most this.
+    /// The 90th percentile.
     pub p90_seconds: f64,
-    /// 99 in 100 took at most this.
+    /// The 99th percentile.
     pub p99_seconds: f64,
-    /// 999 in 1000 took at most this.
+    /// The 99.9th percentile.
     pub p999_seconds: f64,
-    /// The longest of all samples.
+    /// The maximum over all samples.
     pub max_seconds: f64,
 }
 
-/// What an operation took at a place of a phase.
+/// The time per operation at one point of a phase.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Progress {
-    /// So many were done then.
+    /// Number of operations done up to this point.
     pub operations: u64,
-    /// Seconds each of the last ones took.
+    /// Average seconds per operation since the previous point.
     pub seconds_each: f64,
 }
 
-/// A target against a baseline.
+/// The comparison of a target with a baseline.
 #[derive(Clone, Debug, Serialize)]
 pub struct Against {
-    /// What can be said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The margin it is judged by, where one is stated.
+    /// The margin that applies, if one is stated.
     pub margin: Option<Margin>,
     /// The ratio of the figures of the same rounds.
     pub ratio: Option<RatioInterval>,
@@ -199,37 +199,37 @@ pub struct Against {
     pub p_adjusted: Option<f64>,
     /// Whether the ratio lies within the interval of the noise floor.
     pub within_noise_floor: bool,
-    /// The ratio in each point's round.
+    /// The ratio in the round of each point.
     pub ratios: Vec<Option<f64>>,
-    /// What of the counters goes with a difference that is shown.
+    /// Counters that differ together with a shown difference.
     pub why: Vec<String>,
 }
 
 /// A ratio with its interval, and the ratios of the rounds.
 pub(super) type Ratios = (Option<RatioInterval>, Vec<Option<f64>>);
 
-/// What can be said of a target against a baseline.
+/// The verdict on a target against a baseline.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is the baseline.
+    /// The target is the baseline.
     Baseline,
-    /// Too few rounds have both.
+    /// Too few rounds have samples of both.
     TooFew,
-    /// No margin is stated, and the interval holds 1.
+    /// No margin is stated, and the interval contains 1.
     NotShown,
-    /// No margin is stated, and the interval leaves out 1, but among so many comparisons some do
-    /// by chance: after Holm's correction no difference is shown.
+    /// No margin is stated, and the interval excludes 1, but not after Holm's correction: among
+    /// many comparisons some intervals do so by chance.
     Alone,
     /// The whole interval lies within the margin on both sides of 1.
     Equal,
     /// The whole interval lies below the margin, which bounds one side.
     AtMostSlower,
-    /// A margin is stated, and the interval is too wide to say on which side of it the ratio is.
+    /// A margin is stated, but the interval is too wide to decide.
     NotDecided,
-    /// It is faster.
+    /// The target is faster.
     Faster,
-    /// It is slower.
+    /// The target is slower.
     Slower,
 }
 
@@ -240,7 +240,7 @@ impl Verdict {
         matches!(self, Self::Faster | Self::Slower)
     }
 
-    /// The mark before a ratio in texts.
+    /// Returns the mark before a ratio in texts.
     #[must_use]
     pub fn mark(self) -> &'static str {
         match self {
@@ -260,11 +260,11 @@ pub struct Point {
     pub round: u32,
     /// The machine.
     pub machine: usize,
-    /// Wall-clock seconds.
+    /// Elapsed time in seconds.
     pub seconds: f64,
-    /// Taken while the machine did other things.
+    /// Whether it was taken during interference.
     pub contaminated: bool,
-    /// Far from the others.
+    /// Whether it is an outlier.
     pub outlier: bool,
 }
 
@@ -273,19 +273,19 @@ pub struct Point {
 pub struct Means {
     /// Seconds in fsync and syncfs.
     pub flush_seconds: f64,
-    /// Processor seconds of the workload itself, user.
+    /// User processor time of the workload itself, in seconds.
     pub user_seconds: f64,
-    /// Processor seconds of the workload itself, system.
+    /// System processor time of the workload itself, in seconds.
     pub system_seconds: f64,
-    /// Processor seconds of the daemon, where it is known.
+    /// Processor time of the daemon in seconds, if known.
     pub daemon_seconds: Option<f64>,
-    /// Requests to the file system in user space, where they are known.
+    /// Requests to the file system in user space, if known.
     pub fuse_requests: Option<f64>,
-    /// Bytes in use on the target afterwards, where they are known.
+    /// Used bytes on the target afterwards, if known.
     pub used_bytes: Option<f64>,
-    /// Bytes the files take that the phase wrote, where the workload asked.
+    /// Allocated bytes of the files that the phase wrote, if the workload requested it.
     pub stored_bytes: Option<f64>,
-    /// The device's counters, where there is one.
+    /// The device's counters, if there is a device.
     pub device: Option<DeviceMeans>,
 }
 
@@ -300,14 +300,14 @@ pub struct DeviceMeans {
     pub writes: f64,
     /// Bytes written.
     pub bytes_written: f64,
-    /// Requests joined to another.
+    /// Merged requests.
     pub merged: f64,
     /// Cache flushes.
     pub flushes: f64,
 }
 
 impl Against {
-    /// Of so many samples, without ratios.
+    /// Makes a comparison of `samples` samples that has no ratios yet.
     #[must_use]
     pub(super) fn new(samples: usize, is_baseline: bool, margin: Option<Margin>) -> Self {
         Self {
@@ -321,7 +321,7 @@ impl Against {
         }
     }
 
-    /// With ratios, unless it is the baseline's own.
+    /// Adds ratios, unless it is the baseline's own comparison.
     #[must_use]
     pub(super) fn with_ratios(self, ratios: impl FnOnce() -> Ratios) -> Self {
         if self.verdict == Verdict::Baseline {
@@ -331,7 +331,7 @@ impl Against {
         Self { ratio, ratios, ..self }
     }
 
-    /// Whether what looks like a difference is no larger than that of two copies of the baseline.
+    /// Whether an apparent difference is no larger than that between two copies of the baseline.
     #[must_use]
     pub fn is_doubted_by_noise(&self) -> bool {
         let differs = matches!(self.verdict, Verdict::Faster | Verdict::Slower | Verdict::Alone);
@@ -340,7 +340,7 @@ impl Against {
 }
 
 impl Group {
-    /// Its name within the workload.
+    /// Returns the name within the workload.
     #[must_use]
     pub fn name(&self) -> String {
         if self.is_sum { format!("{}, all sizes", self.phase) } else { self.phase.clone() }
@@ -348,30 +348,30 @@ impl Group {
 }
 
 impl Row {
-    /// Whether its ratios are of several machines.
+    /// Whether the row combines several machines.
     #[must_use]
     pub fn is_pooled(&self) -> bool {
         !self.machines.is_empty()
     }
 
-    /// The points of the machine whose figures the row has.
+    /// Returns the points of the machine to which the figures belong.
     pub fn own_points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(|point| point.machine == self.machine)
     }
 
-    /// Samples of all machines.
+    /// Returns the number of samples of all machines.
     #[must_use]
     pub fn count(&self) -> usize {
         self.points.len()
     }
 
-    /// Median seconds of one operation.
+    /// Returns the median time per operation in seconds.
     #[must_use]
     pub fn seconds_per_operation(&self) -> Option<f64> {
         (self.operations > 0).then(|| self.seconds.median / self.operations as f64)
     }
 
-    /// Bytes a second at the median.
+    /// Returns the throughput in bytes per second at the median time.
     #[must_use]
     pub fn bytes_per_second(&self) -> Option<f64> {
         (self.bytes > 0 && self.seconds.median > 0.0)
@@ -380,7 +380,7 @@ impl Row {
 }
 
 impl Report {
-    /// The groups that are phases, not points of a sweep.
+    /// Returns the groups of whole phases, without the points of sweeps.
     pub fn phases(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(|group| group.size_bytes.is_none())
     }

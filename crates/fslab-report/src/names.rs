@@ -1,6 +1,6 @@
-//! Lists of names: each once, and suggestions for those that do not exist.
+//! Lists of names: removing duplicates, and suggestions for unknown names.
 
-/// Each item once, in the order in which they first come.
+/// Returns each distinct item once, in order of first occurrence.
 #[must_use]
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
@@ -12,7 +12,8 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// The end of a message about a wrong name: at most three near ones, nothing where none is near.
+/// Returns the end of a message about a wrong name: up to three similar names, empty if there are
+/// none.
 #[must_use]
 pub fn suggestion<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
     const NEAR: f64 = 0.75;
@@ -27,7 +28,7 @@ pub fn suggestion<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> 
     }
 }
 
-/// The valid names nearest to a wrong one, or all of them where none is near.
+/// Returns the valid names most similar to a wrong one, or all valid names if none is similar.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
     let mut ranked: Vec<(usize, &str)> =

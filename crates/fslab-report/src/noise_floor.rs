@@ -1,7 +1,7 @@
-//! The noise floor: how far a hidden second copy of the baseline is from the baseline.
+//! The noise floor: the difference between the baseline and a hidden second copy of it.
 //!
-//! Both copies are made alike and run in the same rounds, so that whatever tells them apart is
-//! noise: of the machine, of the order of runs, of where blocks come to lie.
+//! Both copies are made in the same way and run in the same rounds. Any difference between them is
+//! noise: of the machine, of the order of runs, of block placement.
 
 use super::merge::Merged;
 use super::metrics::Metric;
@@ -10,7 +10,7 @@ use super::pairing;
 use crate::sample::Sample;
 use fslab_stats::RatioInterval;
 
-/// The noise floor of the samples of one group; `None` where no second copy was run.
+/// Computes the noise floor of a group's samples; `None` if no second copy was run.
 pub(super) fn of(
     samples: &[&Sample],
     metrics: &[Metric],

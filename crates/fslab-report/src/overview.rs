@@ -1,4 +1,4 @@
-//! The overview: a line for each phase, a column for each target.
+//! The overview: a line per phase, a column per target.
 
 use super::model::{Group, Report, Row};
 use super::words;
@@ -8,21 +8,21 @@ use fslab_stats::RatioInterval;
 pub(super) struct Line<'a> {
     pub workload: &'a str,
     pub phase: String,
-    /// A cell for each target; empty where it has no samples.
+    /// A cell for each target; `None` if it has no samples.
     pub cells: Vec<Option<&'a Row>>,
-    /// What two copies of the baseline differ by, where that was measured.
+    /// The difference between two copies of the baseline, if it was measured.
     pub noise_floor: Option<RatioInterval>,
 }
 
 impl Line<'_> {
-    /// Each target against a baseline, as short as can be.
+    /// Returns each target's comparison with a baseline in short form.
     pub fn short(&self, baseline: usize) -> impl Iterator<Item = String> {
         let short = move |row: &Row| row.against.get(baseline).map(words::short);
         self.cells.iter().map(move |row| row.and_then(short).unwrap_or_default())
     }
 }
 
-/// All phases, workload by workload.
+/// Returns the lines of all phases, workload by workload.
 pub(super) fn lines<'a>(report: &'a Report) -> Vec<Line<'a>> {
     let line = |group: &'a Group| {
         let cell = |index| group.rows.iter().find(|row| row.index == index);

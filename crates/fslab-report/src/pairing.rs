@@ -1,4 +1,4 @@
-//! Targets against baselines: which samples are paired, and what their ratios show.
+//! Pairs samples of targets with samples of baselines, and judges their ratios.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use super::model::{Against, Group, Ratios, Verdict};
 use crate::sample::Sample;
 use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm, stratified_ratio};
 
-/// A figure of a sample; `None` where it has none.
+/// Returns a figure of a sample; `None` if it has none.
 pub(super) type Figure<'a> = dyn Fn(&Sample) -> Option<f64> + 'a;
 
-/// The ratio of a figure of a target's samples to that of a baseline's samples of the same rounds,
-/// and the ratio in each sample's round.
+/// Returns the ratio of a target's figures to a baseline's figures in the same rounds, and the
+/// ratio in each sample's round.
 pub(super) fn ratios(
     samples: &[&Sample],
     base: &[&Sample],
@@ -25,9 +25,9 @@ pub(super) fn ratios(
     (ratio_of(samples, base, merged, figure), samples.iter().map(in_round).collect())
 }
 
-/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
-/// are formed within a machine, and each machine is a stratum: figures of different machines are
-/// never put together, only their ratios are.
+/// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Pairs are
+/// formed within a machine, and each machine is a stratum. Figures of different machines are never
+/// combined, only their ratios.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -43,8 +43,8 @@ pub(super) fn ratio_of(
     stratified_ratio(&strata, merged.provenance.seed)
 }
 
-/// The baseline's sample of the same round: of the same run, or where that run has none, of
-/// another run of the same campaign.
+/// Returns the baseline's sample of the same round: from the same run or, if that run has no
+/// baseline, from another run of the same campaign.
 fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Option<&'a Sample> {
     let mut in_round = base.iter().copied().filter(|base| base.round == sample.round);
     let same_run = in_round.clone().find(|base| base.run == sample.run);
@@ -57,13 +57,13 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
     })
 }
 
-/// Corrects p-values and gives the verdicts: the rows of all phases of the report, against all its
-/// baselines, are one family of comparisons, and so are the points of each sweep and all metrics.
-/// With a family for each baseline, two baselines would double the false alarms.
+/// Corrects p-values and assigns the verdicts. Comparisons form three kinds of families: the rows
+/// of all phases against all baselines, the points of each sweep, and all metrics. A separate
+/// family for each baseline would double the false alarms with two baselines.
 ///
-/// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
-/// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
-/// test, Berger 1982).
+/// Differences are corrected by Holm's method. Verdicts on margins are not corrected: "every row is
+/// within its margin" requires all of them, and is wrong at most as often as one of them (an
+/// intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {
@@ -88,7 +88,7 @@ enum Family {
     Phases,
     /// The times of a sweep's points, by workload and phase.
     Sweep((String, String)),
-    /// All metrics: however many there are, the verdicts on times stay the same.
+    /// All metrics: their number does not affect the verdicts on times.
     Metrics,
 }
 
@@ -104,7 +104,7 @@ fn judge_family(family: &mut [&mut Against]) {
     }
 }
 
-/// What an interval says; `significant` is its p-value's word after correction.
+/// Derives a verdict from an interval; `significant` is the result of the corrected p-value.
 fn verdict(ratio: &RatioInterval, significant: bool, margin: Option<Margin>) -> Verdict {
     let direction = if ratio.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
     let is_different = ratio.shows_difference() && significant;
@@ -126,7 +126,7 @@ mod simulations;
 mod tests {
     use super::*;
 
-    /// Each verdict, by the interval, the corrected p-value and the margin.
+    /// Checks each verdict for combinations of interval, corrected p-value and margin.
     #[test]
     fn verdicts_follow_from_interval_and_margin() {
         use Verdict::{Alone, AtMostSlower, Equal, Faster, NotDecided, NotShown, Slower};
@@ -138,7 +138,7 @@ mod tests {
             (1.01, 1.06, true, None, Slower),
             (0.90, 0.97, true, None, Faster),
             (0.98, 1.02, false, equal, Equal),
-            // A difference that is shown and does not matter.
+            // A difference that is shown but does not matter.
             (1.01, 1.04, true, equal, Equal),
             (0.98, 1.06, false, equal, NotDecided),
             (0.94, 1.02, false, equal, NotDecided),

@@ -1,4 +1,4 @@
-//! The samples as Parquet, for engines that read tables: one row group, one row a sample.
+//! Renders the samples as Parquet, for table engines: one row group, one row per sample.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::flat::{Column, Kind, columns, flatten};
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer =
     Renderer { name: "parquet", help: "the samples as a Parquet file, for other engines", render };
 
@@ -38,7 +38,7 @@ fn write(
         let cells: Vec<&Value> =
             rows.iter().map(|row| row.get(&column.name).unwrap_or(&Value::Null)).collect();
         let Some(mut open) = group.next_column()? else { break };
-        // A level for each row, 1 where there is a value, and the values there are.
+        // A level for each row, 1 if there is a value; then the existing values.
         let levels: Vec<i16> = cells.iter().map(|cell| i16::from(!cell.is_null())).collect();
         let levels = Some(&*levels);
         match open.untyped() {
@@ -79,7 +79,7 @@ fn schema(columns: &[Column]) -> String {
     format!("message sample {{ {} }}", columns.iter().map(field).collect::<Vec<_>>().join(" "))
 }
 
-/// The 64 bits of an integer, with or without a sign.
+/// Returns the 64 bits of a signed or unsigned integer.
 fn integer(cell: &Value) -> Option<i64> {
     cell.as_i64().or_else(|| cell.as_u64().map(u64::cast_signed))
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::{columns, flatten, write};
     use crate::sample::{Device, Sample};
 
-    /// What is written is read back by the library's own reader; empty cells stay empty.
+    /// The library's own reader reads back what was written; empty cells stay empty.
     #[test]
     fn round_trip() {
         let device = Some(Device { sectors_read: 8, ..Device::default() });

@@ -1,5 +1,5 @@
-//! Where, when and with what a comparison was run: enough to judge it and to repeat it, and to
-//! say in what two runs differ whose samples are read together.
+//! The provenance of a comparison: enough to judge it, to repeat it, and to list the differences
+//! between runs whose samples are merged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,97 +13,97 @@ use fslab_stats::Margins;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Provenance {
-    /// Version of the records that follow.
+    /// The format version of the records that follow.
     pub format: u32,
-    /// Identifies the run among others.
+    /// The identifier of the run.
     pub run: String,
-    /// Version of fslab.
+    /// The version of fslab.
     pub fslab: String,
     /// The command that repeats the comparison.
     pub command: String,
-    /// When it began (RFC 3339, UTC).
+    /// The start time (RFC 3339, UTC).
     pub started: String,
-    /// Title of the plan.
+    /// The title of the plan.
     pub plan_name: String,
-    /// The plan itself.
+    /// The text of the plan.
     pub plan: String,
-    /// In which form it was read.
+    /// The form in which the plan was read.
     pub form: Form,
-    /// The command that was run instead of the plan's workloads, if so.
+    /// The command that was run instead of the plan's workloads, if any.
     pub workload_command: Vec<String>,
-    /// The two programs that were compared instead of the plan's targets, if so.
+    /// The two programs that were compared instead of the plan's targets, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<PathBuf>,
-    /// The target the others are compared with.
+    /// The baseline.
     pub baseline: String,
-    /// The name under which the samples of a second copy of the baseline are kept, where one is
-    /// run for the noise floor.
+    /// The name of the second copy of the baseline in the samples, if one is run for the noise
+    /// floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub second_copy: Option<String>,
-    /// The margins that rows are judged by.
+    /// The margins of the rows.
     #[serde(skip_serializing_if = "Margins::is_empty")]
     pub margins: Margins,
     /// Names of the targets, in the plan's order.
     pub targets: Vec<String>,
     /// Labels of the workloads, in the plan's order.
     pub workloads: Vec<String>,
-    /// The seed everything random comes from.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Rounds that were asked for, at least.
+    /// Minimum number of rounds.
     pub rounds: u32,
-    /// Rounds at most; 0 in files of format 1, which had no such rule.
+    /// Maximum number of rounds; 0 in files of format 1, which had no such rule.
     pub rounds_max: u32,
-    /// What is run of the plan, how often again and where; missing where an older fslab wrote it.
+    /// The settings beyond the plan; missing if written by an older fslab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Half the width of an interval that is narrow enough.
+    /// Half the width of a sufficiently narrow interval.
     pub half_width: f64,
     /// Size of each image, in bytes.
     pub image_size: u64,
-    /// Bytes of memory that were touched before each run, in a virtual machine.
+    /// In a virtual machine, the bytes of memory that were touched before each run.
     pub touched_bytes: u64,
-    /// Name of the machine.
+    /// The host name of the machine.
     pub machine: String,
-    /// Changes whenever the machine is started.
+    /// The boot identifier, which changes whenever the machine is started.
     pub boot: Option<String>,
-    /// Name of the machine's kernel.
+    /// The kernel version.
     pub kernel: String,
-    /// Model of its processors.
+    /// The processor model.
     pub processor: String,
-    /// How many there are.
+    /// Number of processors.
     pub processors: u64,
-    /// Those that everything was kept to; none where it could run on any.
+    /// The processors to which everything was restricted; empty without a restriction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_to_processors: Vec<usize>,
-    /// Its memory.
+    /// The size of its memory in KiB.
     pub memory_kib: u64,
-    /// How its processors are clocked, where it says.
+    /// The frequency governor of its processors, if reported.
     pub frequency_governor: Option<String>,
-    /// What the kernel takes the time from.
+    /// The kernel's clock source.
     pub clock_source: Option<String>,
-    /// Shares of memory in percent that may wait to be written back, before the kernel begins to
-    /// and before writers must.
+    /// Percentages of memory that may be dirty before the kernel starts writing back, and before
+    /// writers have to.
     pub dirty_ratios: Option<String>,
-    /// The file system the images lie on.
+    /// The file system of the images.
     pub work_file_system: Option<String>,
-    /// Versions of the tools that made the file systems.
+    /// The versions of the mkfs tools.
     pub tools: BTreeMap<String, String>,
 }
 
-/// Which form of a plan is meant: many have a short one beside the full one, in keys of `quick`.
+/// The form of a plan: many have a short form besides the full one, in keys of `quick`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// All of it.
+    /// The full plan.
     #[default]
     Full,
-    /// What `quick` leaves of it: minutes instead of hours.
+    /// The short plan defined by `quick`: minutes instead of hours.
     Quick,
 }
 
 impl Provenance {
-    /// Whether two runs are parts of one campaign on one machine, so that their rounds may be
-    /// paired: the same plan and seed, and no restart in between.
+    /// Whether two runs belong to one campaign on one machine, so that their rounds may be paired.
+    /// They need the same plan and seed, and no reboot in between.
     #[must_use]
     pub fn is_one_campaign_with(&self, other: &Self) -> bool {
         let key = |run: &Self| {
@@ -114,14 +114,14 @@ impl Provenance {
         key(self) == key(other)
     }
 
-    /// What tells machines apart: a name alone may be that of many.
+    /// Returns the key that identifies a machine; names alone are not unique.
     #[must_use]
     pub fn machine_key(&self) -> (&str, &str, u64, u64) {
         (&self.machine, &self.processor, self.processors, self.memory_kib)
     }
 
-    /// In what two runs differ, as far as it may change what is measured: what is different, and
-    /// how it is in either.
+    /// Returns the differences between two runs that may affect the measurements: the property, and
+    /// its value in each.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
         let tools = |run: &Self| run.tools.values().cloned().collect::<Vec<_>>().join(", ");

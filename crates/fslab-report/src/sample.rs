@@ -1,8 +1,9 @@
-//! Samples: one JSON line each, appended as soon as they are measured; the truth of a comparison.
+//! Samples: one JSON line each, appended as soon as it is measured. They are the primary data of a
+//! comparison.
 //!
-//! The first line is the provenance. A file cut short by an interruption is valid: every whole
-//! line counts. Files of one campaign can be joined by appending one to the other, or by giving
-//! them all to whoever reads them.
+//! The first line is the provenance. A file truncated by an interruption is valid: every complete
+//! line counts. Files of one campaign can be joined by concatenation, or by passing all of them to
+//! a reader.
 
 mod format;
 mod reader;

@@ -1,4 +1,4 @@
-//! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
+//! Renders tables for a terminal in the style of benchstat: `~` means that no difference is shown.
 
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
 
@@ -7,23 +7,23 @@ use super::model::{Group, MetricRow, Report, Row};
 use super::{Renderer, metrics, overview, words};
 use fslab_stats::GeometricMean;
 
-/// The registry's entry.
+/// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "terminal",
     help: "tables for a terminal, after the manner of benchstat",
     render: |report| Ok(render(report).into_bytes()),
 };
 
-/// More rows than this are shown as an overview alone.
+/// Maximum number of rows; beyond it only the overview is shown.
 const ROWS_MOST: usize = 90;
 
-/// Names of targets are cut to this in the overview's headings.
+/// Maximum length of a target's name in the overview's headings.
 const HEADING_MOST: usize = 14;
 
-/// Sentences are broken into lines of this width.
+/// Width of text in columns.
 const COLUMNS: usize = 100;
 
-/// One rule, below the header.
+/// A single rule below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 
@@ -47,7 +47,7 @@ pub(super) fn render(report: &Report) -> String {
     without_trailing_blanks(&lines.join("\n"))
 }
 
-/// Tables fill each line up to their width.
+/// Removes the padding at the ends of lines.
 fn without_trailing_blanks(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -81,7 +81,7 @@ fn workload_tables(report: &Report) -> Vec<String> {
     report.workloads.iter().filter_map(table_of).collect()
 }
 
-/// The metrics that were asked for, and those that workloads measured themselves.
+/// Makes the table of requested metrics and of those that workloads measured themselves.
 fn metric_table(report: &Report) -> Option<String> {
     let is_shown =
         |metric: &MetricRow| metric.is_own || report.shown_metrics.contains(&metric.metric);
@@ -133,7 +133,7 @@ fn plain_table(header: Vec<String>) -> Table {
     table
 }
 
-/// A cell; verdicts have a colour on terminals, unless `NO_COLOR` is set.
+/// Makes a cell; verdicts are coloured on terminals, unless `NO_COLOR` is set.
 fn coloured(text: String) -> Cell {
     let is_any = |words: [&str; 2]| text.starts_with(words[0]) || text.contains(words[1]);
     let colour = if is_any(["faster", ": better"]) {
@@ -174,7 +174,7 @@ fn table(groups: &[&Group], report: &Report) -> Table {
     table
 }
 
-/// Ratios to a baseline alone: a line for each phase, a column for each target.
+/// Makes the table of ratios to a baseline: a line per phase, a column per target.
 fn matrix(report: &Report, baseline: usize) -> Table {
     let cut = |name: &String| name.chars().take(HEADING_MOST).collect::<String>();
     let mut header = vec!["workload".to_owned(), "phase".to_owned()];
@@ -192,7 +192,7 @@ fn matrix(report: &Report, baseline: usize) -> Table {
     table
 }
 
-/// The geometric means, for reports of more than one phase.
+/// Formats the geometric means, for reports with more than one phase.
 fn overall(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for (baseline, means) in report.baselines.iter().zip(&report.overall) {
@@ -209,7 +209,7 @@ fn overall(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A geometric mean with its spread.
+/// Formats a geometric mean with its spread.
 pub(super) fn geometric(mean: &GeometricMean) -> String {
     format!(
         "{:.3} \u{d7}/\u{f7} {:.2}, from {:.3} to {:.3}, {} phases",
@@ -230,7 +230,7 @@ fn foot(report: &Report) -> Vec<String> {
     lines.iter().map(|line| wrapped(line)).collect()
 }
 
-/// Where file systems were made, where any were.
+/// Describes where new file systems were made, if any were.
 fn made_anew(report: &Report) -> Option<String> {
     let made = report.targets.iter().filter(|target| target.mkfs.is_some());
     let (images, devices): (Vec<_>, Vec<_>) =
@@ -245,7 +245,7 @@ fn made_anew(report: &Report) -> Option<String> {
     Some(format!("File systems were made anew for every run, {places}."))
 }
 
-/// A text broken between words into lines of at most [`COLUMNS`].
+/// Breaks a text between words into lines of at most [`COLUMNS`].
 fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,15 +1,15 @@
-//! Why-lines: what of the counters goes with a difference that is shown.
+//! Why-lines: counters that differ together with a shown difference.
 //!
-//! A line is given only where a difference is shown and a counter differs from the baseline's in
-//! the same direction, by enough to matter. It says what goes together, not what causes what.
+//! A line appears only if a difference is shown and a counter differs from the baseline's in the
+//! same direction by enough to matter. It states a coincidence, not a cause.
 
 use super::format::significant;
 use super::model::{DeviceMeans, Row};
 
-/// A counter must differ by this factor.
+/// Minimum factor by which a counter must differ.
 const FACTOR: f64 = 1.2;
 
-/// How a counter is called, the counter, and what is too little of it to matter.
+/// The name of a counter, the counter, and the minimum value that matters.
 type Counter = (&'static str, fn(&Row) -> Option<f64>, f64);
 
 const COUNTERS: [Counter; 9] = [
@@ -24,7 +24,7 @@ const COUNTERS: [Counter; 9] = [
     ("the processor time", |row| Some(processor_seconds(row)), 0.002),
 ];
 
-/// Fills in the why-lines of a group's rows, for each baseline.
+/// Fills in the why-lines of a group's rows for each baseline.
 pub(super) fn explain(rows: &mut [Row], baselines: &[String]) {
     for (index, name) in baselines.iter().enumerate() {
         let Some(baseline) = rows.iter().find(|row| row.target == *name).cloned() else { continue };
@@ -71,14 +71,14 @@ fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<St
     same_direction.then(|| format!("{shown}\u{d7} {name}"))
 }
 
-/// Requests to a daemon, where the baseline has none to compare them with.
+/// Reports requests to a daemon if the baseline has no such counter.
 fn requests_line(row: &Row, baseline: &Row) -> Option<String> {
     let requests = row.means.fuse_requests.filter(|_| baseline.means.fuse_requests.is_none())?;
     let each = requests / row.operations.max(1) as f64;
     (requests >= 16.0).then(|| format!("{} requests to its daemon an operation", significant(each)))
 }
 
-/// A daemon's share of the elapsed time, where it is large.
+/// Reports a daemon's share of the elapsed time if it is large.
 fn daemon_line(row: &Row) -> Option<String> {
     let daemon = row.means.daemon_seconds?;
     let share = daemon / row.seconds.mean;

@@ -1,4 +1,4 @@
-//! Sentences that several renderers share.
+//! Sentences shared by several renderers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::names::distinct;
 use crate::sample::{Better, CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
-/// How the comparison ended.
+/// Describes how the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
     let Some(end) = &report.end else {
         return "the run did not end: samples up to where it was cut".to_owned();
@@ -28,13 +28,13 @@ pub(super) fn ending(report: &Report) -> String {
     format!("{how}, {} s", end.elapsed_seconds)
 }
 
-/// What a note is about.
+/// Returns the target and workload of a note.
 pub(super) fn subject(note: &Note) -> String {
     let about: Vec<&str> = note.target.iter().chain(&note.workload).map(String::as_str).collect();
     about.join(", ")
 }
 
-/// A note as one line.
+/// Formats a note as one line.
 pub(super) fn note_line(note: &Note) -> String {
     let kind = match note.kind {
         NoteKind::LeftOut => "LEFT OUT",
@@ -46,7 +46,7 @@ pub(super) fn note_line(note: &Note) -> String {
     format!("{kind}{space}{about}: {}", note.text)
 }
 
-/// A target against a baseline, with its interval.
+/// Formats a target's comparison with a baseline, including the interval.
 pub(super) fn against(against: &Against) -> String {
     let Some(ratio) = against.ratio else {
         let baseline = against.verdict == Verdict::Baseline;
@@ -56,18 +56,18 @@ pub(super) fn against(against: &Against) -> String {
     format!("{} {}{doubt}", against.verdict.mark(), with_interval(&ratio))
 }
 
-/// A ratio with its interval.
+/// Formats a ratio with its interval.
 fn with_interval(ratio: &RatioInterval) -> String {
     let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
     format!("{middle} [{low}, {high}]")
 }
 
-/// The mark behind a difference that is no larger than the noise floor.
+/// Returns the mark after a difference that is no larger than the noise floor.
 pub(super) fn noise_mark(against: &Against) -> &'static str {
     if against.is_doubted_by_noise() { " \u{2020}" } else { "" }
 }
 
-/// The noise floor of a group; empty where there is none.
+/// Formats the noise floor of a group; empty if there is none.
 fn noise_floor(group: &Group) -> String {
     group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
 }
@@ -77,7 +77,7 @@ pub(super) fn has_noise_floor(report: &Report) -> bool {
     report.groups.iter().any(|group| group.noise_floor.is_some())
 }
 
-/// A target against a baseline, as short as can be.
+/// Formats a target's comparison with a baseline in short form.
 pub(super) fn short(against: &Against) -> String {
     match (against.verdict, against.ratio) {
         (Verdict::Baseline, _) => "1".to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn short(against: &Against) -> String {
     }
 }
 
-/// The verdict on a target.
+/// Formats the verdict on a target.
 pub(super) fn verdict(against: &Against) -> String {
     let words = match (against.verdict, against.margin) {
         (Verdict::Equal | Verdict::AtMostSlower, Some(margin)) => return margin.words(),
@@ -108,12 +108,12 @@ pub(super) fn verdict(against: &Against) -> String {
     words.to_owned()
 }
 
-/// The median of a metric, with its unit.
+/// Formats the median of a metric with its unit.
 pub(super) fn metric_figure(metric: &MetricRow) -> String {
     in_unit(metric.summary.median, &metric.unit)
 }
 
-/// A figure with its unit.
+/// Formats a figure with its unit.
 fn in_unit(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
@@ -124,7 +124,7 @@ fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// The verdict on a metric, and whether that is good.
+/// Formats the verdict on a metric, and whether it is better or worse.
 pub(super) fn metric_verdict(metric: &MetricRow, against: &Against) -> String {
     let is_less = match against.verdict {
         Verdict::Faster => true,
@@ -138,20 +138,20 @@ pub(super) fn metric_verdict(metric: &MetricRow, against: &Against) -> String {
     format!("{amount}: {good}{}", noise_mark(against))
 }
 
-/// The noise floor of a metric; empty where there is none.
+/// Formats the noise floor of a metric; empty if there is none.
 pub(super) fn metric_floor(group: &Group, metric: &MetricRow) -> String {
     let floors = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
     let own = floors.filter(|floor| floor.metric == metric.metric);
     own.map(|floor| with_interval(&floor.ratio)).next().unwrap_or_default()
 }
 
-/// Whether a baseline has rows that are judged by a margin.
+/// Whether any comparison with a baseline is judged by a margin.
 fn has_margins(report: &Report, baseline: usize) -> bool {
     let rows = report.groups.iter().flat_map(|group| &group.rows);
     rows.filter_map(|row| row.against.get(baseline)).any(|against| against.margin.is_some())
 }
 
-/// What one operation took, or for phases of large requests how fast the bytes went.
+/// Formats the time per operation or, for phases of large requests, the throughput.
 fn each(row: &Row) -> String {
     match (row.bytes_per_second(), row.seconds_per_operation()) {
         (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
@@ -160,7 +160,7 @@ fn each(row: &Row) -> String {
     }
 }
 
-/// A p-value.
+/// Formats a p-value.
 pub(super) fn p_value(against: &Against) -> String {
     match against.p_adjusted {
         None => String::new(),
@@ -169,7 +169,7 @@ pub(super) fn p_value(against: &Against) -> String {
     }
 }
 
-/// What a row is called: the target, and for one of several machines the machine.
+/// Returns the name of a row: the target, or the machine for a row of one of several machines.
 fn target(report: &Report, row: &Row, of_machine: bool) -> String {
     match report.machines.get(row.machine).filter(|_| of_machine) {
         Some(machine) => format!("  on {machine}"),
@@ -177,17 +177,17 @@ fn target(report: &Report, row: &Row, of_machine: bool) -> String {
     }
 }
 
-/// The ratio on one machine: it has no verdict of its own.
+/// Formats the ratio on one machine, which has no verdict of its own.
 fn on_machine(against: &Against) -> String {
     against.ratio.as_ref().map(with_interval).unwrap_or_default()
 }
 
-/// The ratios of a row and, behind a row of several machines, those of each.
+/// Returns a row, followed by the rows of its machines if it has several.
 pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
     std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
 }
 
-/// The columns of a table of rows: `first` ones, then of each baseline and of what else is known.
+/// Returns the column headings: `first`, then those of each baseline and of other known figures.
 pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<String> {
     let mut header: Vec<String> = first.map(str::to_owned).into();
     for (index, baseline) in report.baselines.iter().enumerate() {
@@ -200,8 +200,8 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// The cells below a [`header`], for a row or (`of_machine`) that of one of its machines. A machine
-/// has no verdict of its own, and several have no figures together.
+/// Returns the cells below a [`header`], for a row or (`of_machine`) for that of one of its
+/// machines. A machine has no verdict of its own, and a row of several machines has no figures.
 pub(super) fn cells(
     report: &Report,
     group: &Group,
@@ -228,7 +228,7 @@ pub(super) fn cells(
     cells
 }
 
-/// What is proven of the cache; empty where nothing was asked of it.
+/// Describes what is proven about the cache; empty if no state was requested.
 pub(super) fn cache(group: &Group, row: &Row) -> String {
     let state = match group.cache {
         CacheState::NotAsked => return String::new(),
@@ -243,12 +243,12 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
     }
 }
 
-/// How many places a doubt names before it says how many more there are.
+/// Maximum number of places that are named before the rest is only counted.
 const PLACES_MOST: usize = 6;
 
-/// Which states of the cache are not proven, and why: a sentence for each reason.
+/// Describes the unproven cache states: a sentence for each reason.
 pub(super) fn doubts(report: &Report) -> Vec<String> {
-    // The second copy of the baseline has no row that would show a state of the cache.
+    // The second copy of the baseline has no row that would show a cache state.
     let shown = report.raw.iter().filter(|sample| report.target_names.contains(&sample.target));
     let mut doubted: BTreeMap<Doubt, Vec<&Sample>> = BTreeMap::new();
     for sample in shown {
@@ -268,7 +268,7 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
     doubted.iter().map(sentence).collect()
 }
 
-/// Where samples were taken, each place once.
+/// Names the places of samples, each once.
 fn places(samples: &[&Sample]) -> String {
     let place = |sample: &&Sample| {
         let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
@@ -282,7 +282,7 @@ fn places(samples: &[&Sample]) -> String {
     format!("{}{more}", places.join("; "))
 }
 
-/// What is said of the samples themselves.
+/// Returns the remarks on the samples themselves.
 pub(super) fn on_samples(report: &Report) -> Vec<String> {
     let all = report.samples;
     let contaminated = format!(
@@ -327,7 +327,7 @@ fn on_steadiness(unsteady: &Unsteady) -> String {
     )
 }
 
-/// How the marks are to be read, one after the other.
+/// Returns the explanations of the marks, one after the other.
 pub(super) fn legend(report: &Report) -> Vec<String> {
     let all = || report.groups.iter().flat_map(|group| &group.rows).flat_map(|row| &row.against);
     let judged = |against: &&Against| against.ratio.is_some();

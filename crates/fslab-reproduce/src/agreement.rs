@@ -1,11 +1,12 @@
-//! Whether a measured figure agrees with a published one.
+//! Decides whether a measured figure agrees with a published one.
 //!
-//! The whole interval decides, point by point. A range, a bound and a figure with a margin are
-//! claims that hold where the interval lies inside, fail where it lies outside, and are not decided
-//! where it crosses an end. A single number can't be proven, only contradicted: it stands while
-//! the interval holds it and is narrow enough to contradict others. Times of a machine of then say
-//! nothing about times of one of now and are not compared; inputs and definitions can't fail and
-//! are not counted.
+//! The whole interval decides, separately at each point. A range, a bound and a figure with a
+//! margin are claims. They hold if the interval lies inside and fail if it lies outside. They are
+//! not decided if the interval crosses an end.
+//!
+//! A single number can't be proven, only contradicted. It stands if the interval contains it and is
+//! narrow enough to contradict other numbers. Times on the paper's machine say nothing about times
+//! on today's machine and are not compared. Inputs and definitions can't fail and are not counted.
 
 use serde::Serialize;
 
@@ -14,7 +15,7 @@ use super::figure::{Figure, Outcome};
 use super::published::{Published, Scale};
 use fslab_report::significant;
 
-/// How a claim and its own figure stand to each other.
+/// The relation between a claim and the figure found here.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
@@ -26,20 +27,20 @@ pub enum Agreement {
     SameDirection,
     /// The claim fails.
     Differs,
-    /// The interval is too wide to say.
+    /// The interval is too wide to decide.
     NotDecided,
-    /// They can't be compared.
+    /// The two can't be compared.
     NotCompared,
     /// The claim is an input or a definition, which can't fail.
     NotCounted,
-    /// There is no figure of our own.
+    /// No figure was found here.
     Missing,
-    /// There is none by intention.
+    /// The claim is not reproduced on purpose.
     NotReproduced,
 }
 
 impl Agreement {
-    /// In a word or two, for tables.
+    /// Returns the name for tables, in one to three words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +56,7 @@ impl Agreement {
         }
     }
 
-    /// Of a claim, from the judgements of its points.
+    /// Combines the judgements of a claim's points.
     fn of_points(points: &[Self]) -> Self {
         let any = |wanted: Self| points.contains(&wanted);
         let fails = any(Self::Differs) || any(Self::SameDirection);
@@ -69,13 +70,13 @@ impl Agreement {
     }
 }
 
-/// How a claim stands, as a whole and at each of its points.
+/// The judgement of a claim, as a whole and at each of its points.
 #[derive(Debug)]
 pub(super) struct Standing {
     pub agreement: Agreement,
-    /// Of each figure, in their order; empty where nothing is judged.
+    /// The judgement of each figure, in their order; empty if nothing is judged.
     pub points: Vec<Agreement>,
-    /// That in a sentence.
+    /// The judgement as a sentence.
     pub sentence: String,
 }
 
@@ -118,7 +119,8 @@ impl Standing {
     }
 }
 
-/// The ends of what a figure may be; `None` for a single round, which tells nothing of its spread.
+/// Returns the ends of the interval of a figure. `None` for a single round, which says nothing
+/// about the spread.
 fn ends(figure: &Figure) -> Option<(f64, f64)> {
     let counted = (figure.rounds == 0).then_some((figure.value, figure.value));
     figure.interval.or(counted)
@@ -145,10 +147,10 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
     if is_ratio && same_side { Agreement::SameDirection } else { Agreement::Differs }
 }
 
-/// An interval that reaches from one value to this many times as much contradicts too little.
+/// Maximum quotient of an interval's ends: a wider interval contradicts too few other numbers.
 const WIDE: f64 = 2.0;
 
-/// How many places a sentence names before it says how many more there are.
+/// Maximum number of places that a sentence names; it only counts the others.
 const PLACES_MOST: usize = 6;
 
 fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> String {
@@ -189,7 +191,8 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
     format!("{}.", parts.join("; "))
 }
 
-/// On which side of the published figure, and how far, where one number can tell.
+/// Says on which side of the published figure the own figure lies, and by what factor for exact
+/// units.
 fn side(published: &Published, figure: &Figure) -> String {
     let (low, high) = published.range();
     if published.unit.scale == Scale::Ratio && ends(figure) == Some((1.0, 1.0)) {
@@ -250,7 +253,7 @@ mod tests {
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
         check("% more", (14.4, 14.4), (0.80, 0.90), Differs);
-        // It holds the number, and no effect as well; or half and double of it.
+        // The interval contains the number and also no effect, or half and double of the number.
         check("% more", (14.4, 14.4), (0.95, 1.20), NotDecided);
         check("times", (77.0, 77.0), (40.0, 160.0), NotDecided);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Differs);
@@ -265,18 +268,18 @@ mod tests {
         check("times", (1.0, OPEN), (0.9, 1.2), NotDecided);
         check("times", (1.0, OPEN), (1.1, 1.2), Agrees);
         check("times", (1.0, OPEN), (0.8, 0.9), Differs);
-        // Equal is not faster.
+        // Equal does not count as faster.
         check("times", (1.0, OPEN), (1.0, 1.0), Differs);
         check("times", (-OPEN, 1.0), (1.0, 1.0), Differs);
         check("times", (1.0, OPEN), (1.0, 1.2), NotDecided);
         check("% more", (-OPEN, 2.0), (0.98, 1.01), Agrees);
-        // It touches the bound only.
+        // The interval only touches the bound.
         check("% more", (-OPEN, 2.0), (0.94, 1.10), NotDecided);
         check("% more", (-OPEN, 2.0), (1.03, 1.10), Differs);
     }
 
-    /// What the paper calls equal needs the whole interval within the margin: a directory whose
-    /// last creations cost 1.45 times the first does not agree with `linear`.
+    /// A published equality needs the whole interval within the margin. A directory whose last
+    /// creations cost 1.45 times the first does not agree with `linear`.
     #[test]
     fn equality_is_missed_by_a_difference_beyond_the_margin() {
         let equal = published("times", (1.0, 1.0), Some(0.05));
@@ -293,8 +296,8 @@ mod tests {
         assert_eq!(equal.words(), "equal within 5 %");
     }
 
-    /// One point outside, and the claim over a sweep no longer agrees; points on either side of
-    /// the range don't make up for each other.
+    /// With one point outside, a claim over a sweep no longer agrees. Points on different sides of
+    /// the range do not cancel out.
     #[test]
     fn a_point_outside_the_range_fails_the_claim() {
         let range = published("% more", (22.0, 418.0), None);

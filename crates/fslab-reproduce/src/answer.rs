@@ -1,4 +1,4 @@
-//! What commands of this programme answer, as JSON, and how claims read from it.
+//! Answers of fslab's commands as JSON, and how claims read figures from them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,34 +8,34 @@ use serde_json::Value;
 
 use super::figure::{At, AtUnit, Figure, Outcome};
 
-/// The answers of commands by their names; or why there is none.
+/// Answers of commands by the commands' names, or the reason why there is no answer.
 pub type Answers = BTreeMap<String, std::result::Result<Value, String>>;
 
-/// A command of this programme whose answer claims read.
+/// A command of fslab whose answer claims read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// What claims call it.
+    /// Name that claims use for it.
     pub name: String,
-    /// Its arguments; it writes JSON to its standard output.
+    /// Arguments; the command writes JSON to its standard output.
     pub run: Vec<String>,
 }
 
-/// What is read from a command's answer.
+/// What a claim reads from a command's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
-    /// The command.
+    /// Name of the command.
     pub from: String,
-    /// Where its figure is.
+    /// Path of the figure.
     pub at: Way,
-    /// The figure to divide by. The result is then the ratio of both, point by point.
+    /// Path of the figure to divide by. The result is then the ratio of both, point by point.
     pub against: Option<Way>,
-    /// Where it says why there is none.
+    /// Path of the reason why there is no figure.
     pub reason: Option<Way>,
-    /// What is there is a list, each element of which is a figure.
+    /// If present, the path leads to a list, each element of which is a figure.
     pub each: Option<Each>,
-    /// What the figure is multiplied by to be in the base of its unit.
+    /// Factor that converts the figure to the base of its unit.
     #[serde(default = "one")]
     pub factor: f64,
 }
@@ -44,23 +44,23 @@ fn one() -> f64 {
     1.0
 }
 
-/// How elements of a list are figures.
+/// How the elements of a list are read as figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Each {
-    /// The key of the place of a figure.
+    /// Key of a figure's position.
     pub at: String,
-    /// The key of the figure.
+    /// Key of the figure.
     pub is: String,
-    /// What the place is counted in.
+    /// Unit of the position.
     #[serde(default)]
     pub unit: AtUnit,
-    /// Places below are not looked at.
+    /// Smallest position that is read.
     pub from: Option<f64>,
 }
 
-/// A way into a JSON document: keys joined by dots; `[key=value,...]` is the element of a list that
-/// has these values, `[last]` its last one.
+/// A path in a JSON document: keys joined by dots. `[key=value,...]` selects the element of a list
+/// with these values, `[last]` the last element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Way {
@@ -109,7 +109,7 @@ impl fmt::Display for Way {
 }
 
 impl Step {
-    /// The first step of a way, and the rest.
+    /// Splits off the first step of a path and returns it with the rest.
     fn first(way: &str) -> Option<(Self, &str)> {
         let Some(inner) = way.strip_prefix('[') else {
             let (key, after) = way.split_at(way.find(['.', '[']).unwrap_or(way.len()));
@@ -143,7 +143,7 @@ impl Step {
 }
 
 impl Way {
-    /// What it leads to; `None` where there is nothing, or null.
+    /// Returns the value at the path; `None` if there is no value, or null.
     #[must_use]
     pub fn follow<'v>(&self, from: &'v Value) -> Option<&'v Value> {
         let found = self.steps.iter().try_fold(from, |value, step| step.follow(value))?;
@@ -152,7 +152,7 @@ impl Way {
 }
 
 impl Reading {
-    /// What was answered.
+    /// Returns what the command answered.
     #[must_use]
     pub fn outcome(&self, answers: &Answers) -> Outcome {
         let answer = match answers.get(&self.from) {
@@ -205,8 +205,9 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// A number, which is exact; a range with a `low` and a `high` end, and perhaps a `value`
-    /// within; or a `value` alone, which one run had and another would not.
+    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
+    /// perhaps a `value` in between; or a `value` alone, which is the result of one run and would
+    /// differ in another.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {
@@ -221,13 +222,13 @@ impl Reading {
     }
 }
 
-/// A figure of one run.
+/// Makes a figure of one run.
 fn once(value: f64) -> Figure {
     Figure { rounds: 1, ..Figure::counted(value) }
 }
 
-/// Figures over others at the same places. The ratio is exact where both sides are; the intervals
-/// of two figures do not make one of their ratio.
+/// Divides figures by others at the same positions. The ratio is exact if both are. The intervals
+/// of two figures do not give an interval of their ratio.
 fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
     let is_exact = |figure: &Figure| figure.interval.is_none() && figure.rounds == 0;
     let ratio = |figure: &Figure| {
@@ -295,7 +296,7 @@ mod tests {
         let half = Reading { against: against("rows[kind=y].n"), ..reading("rows[kind=x].n") };
         let expected = Outcome::Figures(vec![Figure::counted(0.5)]);
         assert_eq!(half.outcome(&answers()), expected);
-        // One run, or an interval, gives no exact ratio.
+        // A figure of one run or with an interval does not give an exact ratio.
         for way in ["rows[kind=y].once", "rows[kind=y].mean"] {
             let of = Reading { against: against(way), ..reading("rows[kind=x].n") };
             let Outcome::Figures(found) = of.outcome(&answers()) else { panic!("{way}") };

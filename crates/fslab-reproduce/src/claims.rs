@@ -1,4 +1,5 @@
-//! A paper's claims, read from TOML once and checked as a whole against the plans they name.
+//! A paper's claims. They are read from TOML once and checked as a whole against the plans they
+//! name.
 //!
 //! `docs/reproduce/README.md` describes the keys.
 
@@ -16,54 +17,54 @@ use fslab_report::bytes;
 
 pub use chart::{Axis, Chart, Form, Line};
 
-/// A paper and what it claims.
+/// A paper and its claims.
 #[derive(Clone, Debug, Serialize)]
 pub struct Paper {
-    /// Its short name: of the file, and on the command line.
+    /// Short name: of its file, and on the command line.
     pub name: String,
     /// Its title.
     pub title: String,
-    /// Who wrote it.
+    /// Authors.
     pub authors: String,
-    /// When it appeared, where it says so.
+    /// Year of publication, if stated.
     pub year: Option<u32>,
-    /// What stands for what here, in a few sentences.
+    /// A few sentences on what replaces what in this reproduction.
     pub about: String,
-    /// The conditions it measured under, beside those here.
+    /// Conditions of the paper's measurements, and the conditions here.
     pub settings: Vec<Setting>,
-    /// What plans want to have before they are run.
+    /// Files that plans need before they run.
     pub preparations: Vec<Preparation>,
-    /// The commands whose answers claims and charts read.
+    /// Commands whose answers claims and charts read.
     pub commands: Vec<Command>,
     /// Its claims; ids are unique.
     pub claims: Vec<Claim>,
-    /// Its charts, in its order; ids are unique.
+    /// Charts in the paper's order; ids are unique.
     pub charts: Vec<Chart>,
 }
 
-/// A condition of the paper's measurements that is no result.
+/// A condition of the paper's measurements that is not a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// What it is about.
+    /// Name of the condition.
     pub what: String,
-    /// What the paper says.
+    /// The condition in the paper.
     pub paper: String,
-    /// What is done here.
+    /// The condition here.
     pub here: String,
 }
 
-/// A file that plans name and that a command of this programme makes.
+/// A file that plans name and a command of fslab makes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preparation {
-    /// Its name, in the plans and in the command.
+    /// Name of the file, in the plans and in the command.
     pub file: String,
-    /// The command's arguments.
+    /// Arguments of the command.
     pub run: Vec<String>,
-    /// Those of the quick form, where it makes less.
+    /// Arguments in the quick form, if it makes less.
     pub quick: Option<Vec<String>>,
-    /// The file of the workload that it must be of, where it is an aged image: one of another
+    /// For an aged image, the file of the workload that must have made it. An image of another
     /// workload is not measured in its place.
     pub workload: Option<String>,
 }
@@ -71,39 +72,39 @@ pub struct Preparation {
 /// One table row, figure series or number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
-    /// A name that stays.
+    /// Stable name.
     pub id: String,
-    /// Where in the paper.
+    /// Place in the paper.
     pub place: String,
-    /// What it says, in our words.
+    /// The claim in this project's words.
     pub says: String,
-    /// Its figures; `None` for a chart without numbers in the text.
+    /// Published figures; `None` for a chart without numbers in the text.
     pub published: Option<Published>,
-    /// How this project comes to its figure.
+    /// How this project obtains its figure.
     pub kind: Kind,
-    /// From what.
+    /// Source of the figure.
     pub basis: Basis,
-    /// What a reader of both figures must know.
+    /// A note that readers of both figures need.
     pub note: Option<String>,
 }
 
-/// How a figure is come by.
+/// How a figure is obtained.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// On a running system.
+    /// Measured on a running system.
     Measured,
-    /// By the real algorithms over a device that keeps no data.
+    /// Simulated: the real algorithms work on a device that keeps no data.
     Simulated,
-    /// Computed from a model of a device.
+    /// Calculated with a model of a device.
     Modelled,
-    /// Set here: a parameter, or a figure that a parameter was fitted to.
+    /// Set here: a parameter, or a figure to which a parameter was fitted.
     Input,
     /// True by definition, or by the construction of the system under test.
     Definition,
 }
 
-/// What a claim's own figure is made from.
+/// Source of the figure for a claim.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -111,42 +112,42 @@ pub enum Basis {
     Plan(Box<Query>),
     /// The answer of a command.
     Command(Box<Reading>),
-    /// No part of this fslab can measure it yet: what it needs.
+    /// No part of fslab can measure it yet; the text says what is needed.
     Missing(String),
-    /// It is not measured by intention: why.
+    /// It is not measured on purpose; the text says why.
     NotReproduced(String),
 }
 
-/// What is read from the report of a plan.
+/// What a claim reads from the report of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Query {
-    /// The plan's name.
+    /// Name of the plan.
     pub plan: String,
-    /// What is read.
+    /// Place that is read.
     pub of: Place,
-    /// What it is held against; `None` for a figure of its own.
+    /// Place to compare with; `None` for a figure without comparison.
     pub against: Option<Place>,
-    /// What each is a figure of its own of, instead of all together.
+    /// What to make separate figures of, instead of one figure of everything.
     pub each: Option<EachOf>,
-    /// Numbers of files, a figure each: they take the place of `{files}` in the workloads' names.
+    /// Numbers of files, each with its own figure. They replace `{files}` in the workloads' names.
     pub files: Vec<u64>,
-    /// The smallest size of the sweep that is looked at.
+    /// Smallest size of the sweep that is used.
     pub from_size: Option<u64>,
-    /// Which of the figures the claim is about, where it is about one of them.
+    /// Which end of the figures the claim is about, if it is about one of them.
     pub take: Option<Extreme>,
-    /// What of the samples.
+    /// The quantity of the samples.
     pub quantity: Quantity,
-    /// What is made of it.
+    /// What is calculated from the quantity.
     pub statistic: Statistic,
 }
 
-/// What each is a figure of its own of.
+/// What to make separate figures of.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EachOf {
-    /// A size of a sweep.
+    /// Each size of a sweep.
     Size,
-    /// A tenth of the operations: the time until it was done.
+    /// Each tenth of the operations: the time until it was done.
     Tenth,
 }
 
@@ -154,49 +155,49 @@ pub enum EachOf {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Extreme {
-    /// The least of them.
+    /// The smallest figure.
     Least,
-    /// The greatest of them.
+    /// The largest figure.
     Most,
 }
 
-/// Where in a report.
+/// A place in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
-    /// The workload's label.
+    /// Label of the workload.
     pub workload: String,
-    /// Phases; of several, the sum.
+    /// Phases; the sum if there are several.
     pub phases: Vec<String>,
-    /// The target.
+    /// Name of the target.
     pub target: String,
-    /// The size in a sweep; `None` for the sum over all.
+    /// Size in a sweep; `None` for the sum over all sizes.
     pub size_bytes: Option<u64>,
 }
 
-/// What is made of a quantity.
+/// What is calculated from a quantity.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// How many times as much as what it is held against.
+    /// Quotient of the quantity and that of the comparison.
     #[default]
     Ratio,
-    /// How many times as fast, or as small.
+    /// Inverse quotient: how many times as fast, or as small.
     Speedup,
     /// The quantity itself.
     Value,
-    /// Bytes in a second of it.
+    /// Bytes per second of the quantity.
     Rate,
 }
 
 impl Paper {
-    /// Who wrote it, and when.
+    /// Returns the authors and the year.
     #[must_use]
     pub fn source(&self) -> String {
         let year = self.year.map(|year| format!(", {year}")).unwrap_or_default();
         format!("{}{year}", self.authors)
     }
 
-    /// What is read from reports.
+    /// Returns everything that is read from reports.
     pub fn queries(&self) -> impl Iterator<Item = &Query> {
         self.bases().filter_map(|basis| match basis {
             Basis::Plan(query) => Some(&**query),
@@ -204,7 +205,7 @@ impl Paper {
         })
     }
 
-    /// What claims and the lines of charts are made from.
+    /// Returns the sources of claims and of the lines of charts.
     fn bases(&self) -> impl Iterator<Item = &Basis> {
         let lines = self.charts.iter().flat_map(|chart| &chart.lines);
         self.claims.iter().map(|claim| &claim.basis).chain(lines.map(|line| &line.basis))
@@ -212,7 +213,7 @@ impl Paper {
 }
 
 impl Kind {
-    /// In a word.
+    /// Returns the name, in one word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -224,7 +225,7 @@ impl Kind {
         }
     }
 
-    /// Why a claim of this kind can't fail and is not counted; `None` where it can.
+    /// Returns why a claim of this kind can't fail and is not counted; `None` if it can fail.
     #[must_use]
     pub fn why_not_counted(self) -> Option<&'static str> {
         match self {
@@ -283,7 +284,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What stands for a number of files in the name of a workload.
+/// Placeholder for a number of files in the name of a workload.
 const FILES: &str = "{files}";
 
 impl Place {
@@ -293,7 +294,7 @@ impl Place {
 }
 
 impl Query {
-    /// Why its parts can't go together; `None` where they can.
+    /// Returns why its parts are inconsistent; `None` if they are consistent.
     fn contradiction(&self) -> Option<&'static str> {
         let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
         if compares != self.against.is_some() {
@@ -310,7 +311,7 @@ impl Query {
         (tenth && !is_time).then_some("`measure`: `each = \"tenth\"` needs `statistic = \"value\"`")
     }
 
-    /// The places it reads, on both sides.
+    /// Returns the places that the query reads, on both sides.
     pub fn places(&self) -> impl Iterator<Item = Place> {
         let of_each = self.at_files().into_iter().map(|(_, query)| query);
         let all: Vec<Self> =
@@ -318,7 +319,7 @@ impl Query {
         all.into_iter().flat_map(|query| std::iter::once(query.of).chain(query.against))
     }
 
-    /// A query for each number of files.
+    /// Returns a query for each number of files.
     pub(super) fn at_files(&self) -> Vec<(u64, Self)> {
         let of = |count: u64| Self {
             of: self.of.at_files(count),

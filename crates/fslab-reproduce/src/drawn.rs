@@ -1,4 +1,4 @@
-//! A paper's chart drawn again from what was found here: the paper's axes, series and order.
+//! A paper's chart redrawn with the figures found here: with the paper's axes, series and order.
 
 mod bars;
 mod lines;
@@ -13,24 +13,24 @@ use fslab_chart::{Drawing, FOOT, Mark, Scale, colour, escape, standalone};
 use fslab_report::{distinct, significant, without_zeros};
 
 const WIDTH: f64 = 680.0;
-/// Height of the plot with the numbers of its horizontal axis.
+/// Height of the plot, including the numbers of its horizontal axis.
 const PLOT: f64 = 300.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 20.0;
-/// Where the vertical axis begins.
+/// Vertical position of the plot's lower end.
 const BOTTOM: f64 = PLOT - FOOT;
 const LINE: f64 = 18.0;
 
-/// A chart with what was found for each of its series.
+/// A chart with the outcome of each series.
 #[derive(Debug, Serialize)]
 pub struct Drawn {
     /// The chart.
     pub chart: Chart,
-    /// What was found, a series each, in their order.
+    /// Outcome of each series, in their order.
     pub outcomes: Vec<Outcome>,
-    /// What a reader must know of the figures of each.
+    /// Remarks on the figures of each series that readers need.
     pub marks: Vec<Vec<String>>,
-    /// What is said of all of it, in the drawing too.
+    /// Caption of the whole chart, which is also in the drawing.
     pub caption: String,
 }
 
@@ -51,7 +51,7 @@ impl Drawn {
         self.series().next().is_none()
     }
 
-    /// The series that have figures, with their places in the chart.
+    /// Returns the series with figures, with their indices in the chart.
     fn series(&self) -> impl Iterator<Item = (usize, &[Figure])> {
         self.outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {
             Outcome::Figures(figures) => Some((index, figures.as_slice())),
@@ -59,7 +59,7 @@ impl Drawn {
         })
     }
 
-    /// The names of the legend, each once, with its colour.
+    /// Returns the names in the legend, each once. Their order gives the colours.
     fn names(&self) -> Vec<&str> {
         distinct(self.chart.lines.iter().map(|line| line.name.as_str()))
     }
@@ -69,7 +69,7 @@ impl Drawn {
         self.names().iter().position(|known| Some(*known) == name).unwrap_or_default()
     }
 
-    /// Why series have no figures, each reason once.
+    /// Returns why series have no figures, each reason once.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let reason = |outcome: &Outcome| match outcome {
@@ -80,13 +80,13 @@ impl Drawn {
         self.of_series(|index| reason(&self.outcomes[index]).into_iter().collect())
     }
 
-    /// What a reader must know of series that have figures, each mark once.
+    /// Returns the remarks on series with figures, each once.
     #[must_use]
     pub fn marked(&self) -> Vec<String> {
         self.of_series(|index| self.marks[index].clone())
     }
 
-    /// Texts with the names of the series of which they are told.
+    /// Combines equal texts, and adds the names of their series.
     fn of_series(&self, texts: impl Fn(usize) -> Vec<String>) -> Vec<String> {
         let mut told: Vec<(String, Vec<&str>)> = Vec::new();
         for (index, line) in self.chart.lines.iter().enumerate() {
@@ -100,7 +100,8 @@ impl Drawn {
         told.into_iter().map(|(text, names)| format!("{}: {text}", names.join(", "))).collect()
     }
 
-    /// The figures that are drawn, as lines of a table: series, place, figure with its interval.
+    /// Returns the figures that are drawn, as rows of a table: series, position, figure with its
+    /// interval.
     #[must_use]
     pub fn table(&self) -> Vec<[String; 3]> {
         let mut rows = Vec::new();
@@ -122,7 +123,8 @@ impl Drawn {
         format!("{}{} {unit}", number(figure.value), interval.unwrap_or_default())
     }
 
-    /// For a page that has the colours of drawings; empty where there is nothing to draw.
+    /// Returns the drawing for a page with the style sheet of drawings; empty if there is nothing
+    /// to draw.
     #[must_use]
     pub fn inline(&self) -> String {
         if self.is_empty() {
@@ -135,14 +137,14 @@ impl Drawn {
         )
     }
 
-    /// A file of its own.
+    /// Returns the drawing as a complete file.
     #[must_use]
     pub fn svg(&self) -> String {
         let (body, height) = self.body();
         standalone(&self.chart.title, WIDTH, height, &body)
     }
 
-    /// Title, legend, plot and the name of the horizontal axis, from top to bottom.
+    /// Draws title, legend, plot and the name of the horizontal axis, from top to bottom.
     fn body(&self) -> (String, f64) {
         let mut head = Drawing::new(WIDTH, 0.0);
         head.text("name", "start", (8.0, 18.0), &self.chart.title);
@@ -160,7 +162,7 @@ impl Drawn {
         (format!("{}<g transform=\"translate(0 {top})\">{plot}</g>", head.into_body()), foot + 10.0)
     }
 
-    /// What the legend says beside the name of a colour.
+    /// Returns the remark after a name in the legend.
     fn remark(&self, colour: usize) -> &'static str {
         let mut series = self.series().filter(|(series, _)| self.colour_of(*series) == colour);
         match series.next() {
@@ -172,12 +174,12 @@ impl Drawn {
         }
     }
 
-    /// Draws the legend from a height on; where it ends.
+    /// Draws the legend from a height on, and returns the height of its end.
     fn legend(&self, drawing: &mut Drawing, from: f64) -> f64 {
         let (mut x, mut y) = (8.0, from);
         for (index, name) in self.names().iter().enumerate() {
             let name = format!("{name}{}", self.remark(index));
-            // Letters are not measured here: a little more than their usual width.
+            // The width of letters is unknown here; this is a little more than usual.
             let width = 40.0 + 7.0 * name.chars().count() as f64;
             if x > 8.0 && x + width > WIDTH {
                 (x, y) = (8.0, y + LINE);
@@ -194,12 +196,13 @@ impl Drawn {
         y + LINE - 6.0
     }
 
-    /// The vertical axis, which holds all figures and their intervals, drawn.
+    /// Draws the vertical axis. It covers all figures and the ends of their intervals that are near
+    /// them.
     fn vertical(&self, drawing: &mut Drawing) -> Scale {
         let mut values = Vec::new();
         for figure in self.series().flat_map(|(_, figures)| figures) {
             values.push(of_axis(&self.chart.y, figure.value));
-            // An interval of few rounds must not press all else together.
+            // A wide interval of few rounds must not squeeze everything else together.
             let ends = figure.interval.into_iter().flat_map(|(low, high)| [low, high]);
             let near = ends.filter(|end| *end < 3.0 * figure.value && *end > figure.value / 3.0);
             values.extend(near.map(|end| of_axis(&self.chart.y, end)));
@@ -216,7 +219,7 @@ impl Drawn {
         scale
     }
 
-    /// A figure's interval beside it.
+    /// Draws a figure's interval at the figure.
     fn whisker(&self, drawing: &mut Drawing, class: &str, x: f64, figure: &Figure, scale: &Scale) {
         if let Some((low, high)) = figure.interval {
             let place = |end: f64| scale.place(of_axis(&self.chart.y, end));
@@ -225,7 +228,7 @@ impl Drawn {
     }
 }
 
-/// A base value in the unit of an axis.
+/// Converts a base value to the unit of an axis.
 fn of_axis(axis: &Axis, base: f64) -> f64 {
     axis.unit.map_or(base, |unit| unit.of_base(base))
 }
@@ -237,14 +240,14 @@ fn with_unit(axis: &Axis) -> String {
     }
 }
 
-/// How the figures of a chart are come by.
+/// Returns how the figures of a chart are obtained.
 fn kinds(chart: &Chart) -> String {
     let of = |kind: Kind| chart.lines.iter().any(|line| line.kind == kind).then(|| kind.name());
     let kinds = [Kind::Measured, Kind::Simulated, Kind::Modelled].map(of);
     format!("{} by fslab", kinds.into_iter().flatten().collect::<Vec<_>>().join(" and "))
 }
 
-/// A number on an axis, without needless zeros; long ones with a power of ten.
+/// Returns a number for an axis, without needless zeros. Long numbers have a power of ten.
 fn short(value: f64) -> String {
     const LONG: f64 = 1e7;
     if value.abs() >= LONG {

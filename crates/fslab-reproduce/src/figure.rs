@@ -1,36 +1,36 @@
-//! Figures that were found, with their places and intervals.
+//! Figures found here, with their positions and intervals.
 
 use std::fmt;
 
 use fslab_report::bytes;
 use serde::{Deserialize, Serialize};
 
-/// A figure of this project's own, in the base of its unit.
+/// A figure found here, in the base of its unit.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct Figure {
-    /// What it belongs to, where it is one of several: a size, a day.
+    /// Its position, if it is one of several figures: a size, a day.
     pub at: Option<At>,
     /// Geometric mean over the rounds.
     pub value: f64,
-    /// Its 95 % interval; `None` for one round, and for what is counted.
+    /// Its 95 % interval; `None` for one round and for counted figures.
     pub interval: Option<(f64, f64)>,
-    /// Rounds it is made of; 0 for what is counted.
+    /// Number of rounds; 0 for counted figures.
     pub rounds: usize,
-    /// Rounds that were measured and are left out, because a side is 0 in them: no ratio and no
-    /// geometric mean is made of that.
+    /// Measured rounds that are left out because one side is 0 in them: zero has no ratio and no
+    /// geometric mean.
     pub zero_rounds: usize,
 }
 
-/// Where a figure stands among others.
+/// Position of a figure among others.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct At {
-    /// How many.
+    /// Value of the position.
     pub value: f64,
-    /// Of what.
+    /// Unit of the value.
     pub unit: AtUnit,
 }
 
-/// What the places of figures are counted in.
+/// Units of positions.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum AtUnit {
@@ -39,7 +39,7 @@ pub enum AtUnit {
     Bytes,
     /// Days of use.
     Days,
-    /// Groups of blocks.
+    /// Block groups.
     Groups,
     /// Blocks of a file.
     Blocks,
@@ -64,23 +64,23 @@ impl fmt::Display for At {
 }
 
 impl Figure {
-    /// A figure that was counted, not measured in rounds.
+    /// Makes a figure that was counted, not measured in rounds.
     #[must_use]
     pub fn counted(value: f64) -> Self {
         Self { at: None, value, interval: None, rounds: 0, zero_rounds: 0 }
     }
 }
 
-/// What was found for a claim.
+/// The outcome for a claim.
 #[derive(Clone, Debug, Serialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Figures: one, or one for each size.
+    /// Figures: one, or one for each position.
     Figures(Vec<Figure>),
-    /// What is no number.
+    /// A text instead of a number.
     Words(String),
-    /// Nothing, because it could not be measured: why.
+    /// No figure, because it could not be measured; the text says why.
     Missing(String),
-    /// Nothing, by intention: why.
+    /// No figure on purpose; the text says why.
     NotReproduced(String),
 }

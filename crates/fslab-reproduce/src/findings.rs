@@ -1,4 +1,4 @@
-//! A paper with what was found for each claim: what renderers show.
+//! A paper with the outcome of each claim, for the renderers.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,38 @@ use super::marks;
 use super::published::Unit;
 use fslab_report::{Error, Result, significant};
 
-/// A paper and what was found.
+/// A paper and the outcomes.
 #[derive(Debug, Serialize)]
 pub struct Findings {
     /// The paper.
     pub paper: Paper,
-    /// In which form its plans were run, in words.
+    /// Form in which its plans were run, in words.
     pub form: String,
-    /// The plans that were run for it.
+    /// Plans that were run for it.
     pub plans: Vec<Planned>,
-    /// Its claims in order.
+    /// Its claims, in order.
     pub rows: Vec<Row>,
-    /// How many claims of each kind stand how.
+    /// Number of claims of each kind with each judgement.
     pub counts: Counts,
-    /// Its charts, drawn again.
+    /// Its charts, redrawn.
     pub charts: Vec<Drawn>,
 }
 
 /// A plan that was run for a paper.
 #[derive(Clone, Debug, Serialize)]
 pub struct Planned {
-    /// Its name.
+    /// Name of the plan.
     pub name: String,
-    /// Its own report, relative to the page; `None` where there is none.
+    /// Path of its own report, relative to the page; `None` if there is no report.
     pub page: Option<String>,
-    /// Why it was not run, or not to its end.
+    /// Why it was not run, or not completely.
     pub reason: Option<String>,
     /// Whether it has samples.
     pub ran: bool,
 }
 
 impl Planned {
-    /// What is wrong with it, in words; `None` where it was run to its end.
+    /// Describes the problem of a plan; `None` if it was run completely.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
@@ -52,31 +52,31 @@ impl Planned {
     }
 }
 
-/// A claim and what was found.
+/// A claim and its outcome.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Its id.
+    /// Id of the claim.
     pub id: String,
-    /// What was found.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How they stand to each other.
+    /// The relation between the claim and the outcome.
     pub agreement: Agreement,
-    /// How each figure and the claim stand, in their order; empty where nothing is judged.
+    /// The judgement of each figure, in their order; empty if nothing is judged.
     pub points: Vec<Agreement>,
-    /// That in a sentence.
+    /// The judgement as a sentence.
     pub sentence: String,
     /// The published figure, in words.
     pub published: String,
-    /// Our own, in words and the same unit.
+    /// The figure found here, in words and in the same unit.
     pub measured: String,
-    /// Where it is read from.
+    /// Where the figure is read from.
     pub from: String,
-    /// What a reader must know of the figure: the pair failed later, or the plan's run broke off.
+    /// Remarks that readers need: the pair failed later, or the run of the plan was aborted.
     pub marks: Vec<String>,
 }
 
 impl Row {
-    /// The marks in a sentence; empty where there are none.
+    /// Returns the remarks as a sentence; empty if there are none.
     #[must_use]
     pub fn marked(&self) -> String {
         if self.marks.is_empty() {
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// How many claims of each kind stand how, in the order of [`Kind`] and [`Agreement`].
+/// Number of claims of each kind with each judgement, in the order of [`Kind`] and [`Agreement`].
 pub type Counts = BTreeMap<Kind, BTreeMap<Agreement, usize>>;
 
 impl Findings {
@@ -103,7 +103,7 @@ impl Findings {
         Self { paper, form: form.to_owned(), plans, rows, counts, charts }
     }
 
-    /// The counts in words.
+    /// Returns the counts in words.
     #[must_use]
     pub fn summary(&self) -> String {
         let of_kind = |(kind, counts): (&Kind, &BTreeMap<Agreement, usize>)| {
@@ -118,10 +118,10 @@ impl Findings {
         format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
     }
 
-    /// All of it as JSON.
+    /// Returns everything as JSON.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// Errors of the encoder.
     pub fn json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(Error::Encode)
     }
@@ -146,7 +146,7 @@ fn row(claim: &Claim, runs: &Runs) -> Row {
     }
 }
 
-/// What was found, in the unit of the published figure.
+/// Returns the outcome in the unit of the published figure.
 fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Missing(_) | Outcome::NotReproduced(_) => String::new(),

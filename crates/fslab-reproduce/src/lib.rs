@@ -1,12 +1,12 @@
-//! Published results beside measured ones.
+//! Compares published results with measured ones.
 //!
-//! A *paper* is a file of claims: what was stated where, which figures it gave, and how this
-//! project measures the same thing. Claims name cells of plans, which are run as any comparison
-//! is, or the answers of commands; what they say is read from the reports of those comparisons and
-//! from those answers. What can't be measured says why. Charts are drawn from the same figures.
-//! Nothing here runs, mounts or prints anything.
+//! A *paper* is a file of claims. It lists the statements and their places, the published figures,
+//! and how this project measures the same. A claim names cells of plans, which run like any
+//! comparison, or the answers of commands. Its own figures are read from the reports of those
+//! comparisons and from those answers. If something can't be measured, the claim says why. Charts
+//! are drawn from the same figures. This crate runs, mounts and prints nothing.
 //!
-//! The types to know first: [`Paper`], [`Claim`], [`Findings`].
+//! The main types: [`Paper`], [`Claim`], [`Findings`].
 //!
 //! ```
 //! use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The figures of claims, looked up in the reports of the plans they name.
+//! Looks up the figures of claims in the reports of the plans that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use fslab_report::sample::{NoteKind, Record};
 use fslab_report::{Group, Report, Row};
 use fslab_stats::paired_ratio;
 
-/// What came of running a plan.
+/// The result of running a plan.
 #[derive(Clone, Debug)]
 pub enum Ran {
-    /// Samples, in this form of the plan.
+    /// All samples, in this form of the plan.
     Records(Form, Vec<Record>),
-    /// Those until an error ended the run, and which one.
+    /// The samples until an error ended the run, and the error.
     Broken(Form, Vec<Record>, String),
-    /// None, and why.
+    /// No samples, and the reason.
     Not(String),
 }
 
 impl Ran {
-    /// In which form the plan was run, where it was.
+    /// Returns the form in which the plan was run, if it was run.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         match self {
@@ -33,15 +33,15 @@ impl Ran {
     }
 }
 
-/// What came of running plans and commands.
+/// The results of running plans and commands.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// What was measured of each plan, or why nothing was.
+    /// Reports of each plan, or the reason why there are none.
     plans: BTreeMap<String, Result<Measured, String>>,
     answers: Answers,
 }
 
-/// The reports of one plan's samples, a quantity each.
+/// The reports of one plan's samples, one per quantity.
 #[derive(Debug)]
 pub(super) struct Measured {
     form: Form,
@@ -51,7 +51,7 @@ pub(super) struct Measured {
 }
 
 impl Runs {
-    /// Computes the reports that the claims of papers ask for.
+    /// Computes the reports that the claims of papers need.
     #[must_use]
     pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, answers: Answers) -> Self {
         let reports = |(plan, ran): (String, Ran)| {
@@ -71,7 +71,7 @@ impl Runs {
         Self { plans: ran.into_iter().map(reports).collect(), answers }
     }
 
-    /// What was found on a basis.
+    /// Returns the outcome of a source.
     #[must_use]
     pub fn outcome(&self, basis: &Basis) -> Outcome {
         match basis {
@@ -82,7 +82,7 @@ impl Runs {
         }
     }
 
-    /// What was measured of the plan that a query reads, with the report of its quantity.
+    /// Returns the results of the plan that a query reads, with the report of the query's quantity.
     pub(super) fn measured(&self, query: &Query) -> Option<(&Measured, &Report)> {
         let measured = self.plans.get(&query.plan)?.as_ref().ok()?;
         Some((measured, measured.reports.get(&query.quantity)?))
@@ -118,7 +118,7 @@ impl Runs {
     }
 }
 
-/// The one that a claim about the least or the greatest of a sweep is about.
+/// Selects the smallest or the largest figure of a sweep.
 fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
     let by_value = |one: &&Figure, other: &&Figure| one.value.total_cmp(&other.value);
     let figures = figures.iter();
@@ -129,7 +129,7 @@ fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
     .copied()
 }
 
-/// A figure for each number of files of which there are samples.
+/// Returns a figure for each number of files with samples.
 fn of_files(report: &Report, query: &Query) -> Vec<Figure> {
     let of = |(count, query): (u64, Query)| {
         let at = Some(At { value: count as f64, unit: AtUnit::Files });
@@ -138,7 +138,7 @@ fn of_files(report: &Report, query: &Query) -> Vec<Figure> {
     query.at_files().into_iter().filter_map(of).collect()
 }
 
-/// The sizes of a sweep.
+/// Returns the sizes of a sweep.
 fn sizes(report: &Report, place: &Place) -> Vec<Option<u64>> {
     let phase = place.phases.first();
     let of_phase = |group: &&Group| group.workload == place.workload && Some(&group.phase) == phase;
@@ -146,8 +146,8 @@ fn sizes(report: &Report, place: &Place) -> Vec<Option<u64>> {
     sizes.map(Some).collect()
 }
 
-/// The size that stands for the one that is asked for, where the quick form of a sweep ends before
-/// it: the largest it has. The figure tells that it is of this size.
+/// Returns the size that replaces the requested one if the quick form of a sweep ends before it:
+/// the largest size of the sweep. The figure shows its size.
 fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     let wanted = query.of.size_bytes.filter(|_| form == Form::Quick)?;
     let is_of_both = query.against.as_ref().is_none_or(|other| other.size_bytes == Some(wanted));
@@ -156,8 +156,8 @@ fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     largest.filter(|_| is_of_both && !sizes.contains(&wanted))
 }
 
-/// One figure; `None` where either side has no samples, or is 0 in every round. Where `size` is
-/// given it is the size of both sides.
+/// Calculates one figure. `None` if either side has no samples, or one side is 0 in every round.
+/// `size`, if given, is the size of both sides.
 fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
     let (pairs, zeros): (Vec<_>, Vec<_>) = pairs(report, query, size)?
         .into_iter()
@@ -178,11 +178,11 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
     }
 }
 
-/// Bytes of a block, in which the space of files is counted.
+/// Bytes of a block, the unit in which the space of files is counted.
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// The ends of a ratio of stored bytes: what takes a block has anything from 1 byte to all of it,
-/// so that two files of one block each may differ by a lot.
+/// Widens the interval of a ratio of stored bytes. A block is counted whole, but its contents are
+/// between 1 byte and the full block. So two files of one block each may differ by a lot.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {
         pairs.iter().map(side).fold(f64::INFINITY, f64::min) * Quantity::Stored.scale()
@@ -192,7 +192,7 @@ fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64
     (low * filled(own) / own, high * other / filled(other))
 }
 
-/// What a figure is made of: a pair for each round in which both sides were measured.
+/// Returns a pair of values for each round in which both sides were measured.
 fn pairs(report: &Report, query: &Query, size: Option<u64>) -> Option<Vec<(f64, f64)>> {
     let of = rounds(report, &query.of, size)?;
     let against = match &query.against {
@@ -214,7 +214,7 @@ fn pairs(report: &Report, query: &Query, size: Option<u64>) -> Option<Vec<(f64, 
     Some(of.iter().filter_map(pair).collect())
 }
 
-/// When a phase had done each tenth of its operations.
+/// Returns the time until each tenth of a phase's operations was done.
 fn along(report: &Report, place: &Place) -> Vec<Figure> {
     let phase = place.phases.first().map_or("", String::as_str);
     let Some(row) = row(report, place, phase, place.size_bytes) else { return Vec::new() };
@@ -234,13 +234,13 @@ fn along(report: &Report, place: &Place) -> Vec<Figure> {
     (1..=10).filter_map(tenth).collect()
 }
 
-/// What a place took in a round.
+/// Time and bytes of a place in one round.
 struct Round {
     seconds: f64,
     bytes: u64,
 }
 
-/// The rounds in which every phase of a place was measured, each with their sum.
+/// Returns the rounds in which every phase of a place was measured, with the sums over the phases.
 fn rounds(report: &Report, place: &Place, size: Option<u64>) -> Option<BTreeMap<u32, Round>> {
     let mut sums: BTreeMap<u32, (usize, Round)> = BTreeMap::new();
     for phase in &place.phases {
@@ -263,7 +263,7 @@ fn row<'a>(report: &'a Report, place: &Place, phase: &str, size: Option<u64>) ->
     group.rows.iter().find(|row| row.target == place.target)
 }
 
-/// Why a place of a report has no figure.
+/// Says why a place of a report has no figure.
 fn why_not(report: &Report, query: &Query, form: Form) -> String {
     let lacking = query.places().find(|place: &Place| {
         let lacks = |phase: &String| row(report, place, phase, place.size_bytes).is_none();
@@ -287,7 +287,7 @@ fn why_not(report: &Report, query: &Query, form: Form) -> String {
     }
 }
 
-/// Why there is no figure where every place has samples.
+/// Says why there is no figure although every place has samples.
 fn without_pairs(report: &Report, query: &Query) -> String {
     let rounds = pairs(report, query, None).map_or(0, |pairs| pairs.len());
     match (&query.against, rounds) {

@@ -1,11 +1,11 @@
-//! A paper's findings as Markdown.
+//! Renders a paper's findings as Markdown.
 
 use super::claims::Claim;
 use super::findings::{Findings, Row};
 use fslab_report::markdown_plain as plain;
 
 impl Findings {
-    /// All of it as Markdown.
+    /// Returns everything as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let paper = &self.paper;
@@ -59,7 +59,7 @@ impl Findings {
     }
 }
 
-/// How a claim and its figure stand, and what must be known of either.
+/// Returns the judgement of a claim, its remarks and its note.
 fn said(claim: &Claim, row: &Row) -> String {
     let marked = row.marked();
     let parts = [Some(&*row.sentence), Some(&*marked), claim.note.as_deref()];

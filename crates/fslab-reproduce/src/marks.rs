@@ -1,5 +1,5 @@
-//! What stands beside figures that are not to be taken as they are: of pairs of target and workload
-//! that failed, perhaps because what was read was not what was written, and of runs that broke off.
+//! Remarks on figures that need caution. The pair of target and workload failed, perhaps because
+//! the data read was not the data written, or the run was aborted.
 
 use super::claims::{Basis, Place, Query};
 use super::figure::Outcome;
@@ -7,7 +7,7 @@ use super::look_up::Runs;
 use fslab_report::sample::NoteKind;
 use fslab_report::{Report, distinct};
 
-/// What a reader must know of what was found on a basis: sentences without their stop, each once.
+/// Returns the remarks on an outcome: sentences without the full stop, each once.
 pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String> {
     let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
@@ -16,7 +16,8 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     distinct(failures(report, query).into_iter().chain(broken))
 }
 
-/// What failed of the places a query reads. Samples from before a failure are kept and count.
+/// Returns the failures of the places that a query reads. Samples from before a failure are kept
+/// and count.
 fn failures(report: &Report, query: &Query) -> Vec<String> {
     let of_place = |place: Place| -> Vec<String> {
         let failed = report.notes.iter().filter(|note| {

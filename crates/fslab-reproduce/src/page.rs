@@ -1,4 +1,4 @@
-//! The pages: a paper's, and the index of several. The templates escape every text.
+//! The pages: one per paper, and the index of several papers. The templates escape every text.
 
 use askama::Template;
 
@@ -19,19 +19,20 @@ struct PaperPage<'a> {
 }
 
 impl PaperPage<'_> {
-    /// How many claims there are, and how many are marked.
+    /// Returns the number of claims and the number of claims with remarks.
     fn counted(&self) -> String {
         let marked = self.rows.iter().filter(|(_, row)| !row.marks.is_empty()).count();
         let marked = if marked > 0 { format!(", {marked} marked") } else { String::new() };
         format!("{} claims{marked}", self.rows.len())
     }
 
-    /// How claims of this paper stand: the columns of the table of counts.
+    /// Returns the judgements that occur in this paper: the columns of the table of counts.
     fn standings(&self) -> BTreeSet<Agreement> {
         self.findings.counts.values().flat_map(|counts| counts.keys().copied()).collect()
     }
 
-    /// A line for each kind: its name, how many there are, and how many of each standing.
+    /// Returns a row for each kind: its name, its number of claims, and the number of each
+    /// judgement.
     fn counts(&self) -> Vec<(&'static str, usize, Vec<Option<usize>>)> {
         let standings = self.standings();
         let line = |(kind, counts): (&super::Kind, &std::collections::BTreeMap<_, usize>)| {
@@ -42,7 +43,7 @@ impl PaperPage<'_> {
     }
 }
 
-/// Text for a page, what stands between backticks as code.
+/// Escapes text for a page; text between backticks becomes code.
 fn coded(text: &str) -> String {
     let mut parts = text.split('`').map(escape);
     let mut coded = parts.next().unwrap_or_default();
@@ -55,7 +56,7 @@ fn coded(text: &str) -> String {
     if inside { coded + "</code>" } else { coded }
 }
 
-/// The page that leads to those of several papers.
+/// The index page, with links to the pages of several papers.
 #[derive(Template)]
 #[template(path = "papers.html")]
 struct IndexPage<'a> {
@@ -63,19 +64,19 @@ struct IndexPage<'a> {
 }
 
 impl Findings {
-    /// One page that works offline.
+    /// Returns the paper's page, which works offline.
     ///
     /// # Errors
-    /// Those of the template.
+    /// Errors of the template.
     pub fn html(&self) -> Result<String> {
         let rows = self.paper.claims.iter().zip(&self.rows).collect();
         PaperPage { findings: self, rows }.render().map_err(Error::Page)
     }
 
-    /// A page that leads to those of several papers.
+    /// Returns the index page of several papers.
     ///
     /// # Errors
-    /// Those of the template.
+    /// Errors of the template.
     pub fn index(all: &[Self]) -> Result<String> {
         let papers = all.iter().map(|findings| (findings, findings.summary())).collect();
         IndexPage { papers }.render().map_err(Error::Page)

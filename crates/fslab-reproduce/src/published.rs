@@ -1,13 +1,13 @@
-//! Figures as a paper gives them: a number, a range or a bound, in one of a few units.
+//! Published figures: a number, a range or a bound, in one of a few units.
 
 use serde::Serialize;
 
 use fslab_report::significant;
 
-/// What a unit's figures can be held against.
+/// What the figures of a unit can be compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Figures of any machine, around 1: one thing over another.
+    /// Figures of any machine, around 1: the quotient of two values.
     Ratio,
     /// Figures of any machine.
     Exact,
@@ -15,17 +15,18 @@ pub enum Scale {
     Machine,
 }
 
-/// A unit that claims may name: its figures are the base's divided by a factor, less an origin.
+/// A unit that claims may name. A value in the base is the unit's value times `factor`, plus
+/// `origin`.
 #[derive(Debug)]
 pub struct Unit {
-    /// As it is written behind a number.
+    /// Name as written after a number.
     pub name: &'static str,
-    /// What its figures can be held against.
+    /// What its figures can be compared with.
     pub scale: Scale,
-    /// What the base has at a figure of 0: `0 % more` is a ratio of 1.
+    /// Base value of the figure 0: `0 % more` is a ratio of 1.
     origin: f64,
-    /// What a figure of 1 is in the base beyond that: a ratio, seconds, bytes, bytes a second, or
-    /// a count.
+    /// Change of the base value for one unit. The base is a ratio, seconds, bytes, bytes per
+    /// second, or a count.
     factor: f64,
 }
 
@@ -41,7 +42,7 @@ const KB: f64 = 1024.0;
 const MB: f64 = 1024.0 * KB;
 const GB: f64 = 1024.0 * MB;
 
-/// Every unit.
+/// All units.
 pub const UNITS: &[Unit] = &[
     unit("times", Scale::Ratio, 1.0),
     percent("% more"),
@@ -68,16 +69,16 @@ pub const UNITS: &[Unit] = &[
     unit("cycles/s", Scale::Machine, 1.0),
 ];
 
-/// A number, a range or a bound, as the paper has it.
+/// A number, a range or a bound, as in the paper.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Published {
-    /// Its lower end; `None` for "at most", and where there is a unit alone.
+    /// Lower end; `None` for "at most", and if there is only a unit.
     pub low: Option<f64>,
-    /// Its upper end; `None` for "at least", and where there is a unit alone.
+    /// Upper end; `None` for "at least", and if there is only a unit.
     pub high: Option<f64>,
-    /// By which share both ends may be missed; `None` where the text itself has the range.
+    /// Share by which both ends may be missed; `None` if the text itself gives a range.
     pub margin: Option<f64>,
-    /// The unit of both.
+    /// Unit of both ends.
     pub unit: &'static Unit,
 }
 
@@ -87,20 +88,19 @@ impl Serialize for Unit {
     }
 }
 
-/// Half of what the last digit of a number counts, as it is written; whole numbers are counted to
-/// the last one.
+/// Returns half of the value of a number's last decimal, as written. For whole numbers this is 0.5.
 fn half_of_last_digit(number: f64) -> f64 {
     let decimals = number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
 }
 
-/// Numbers below are written with a power of ten.
+/// Numbers below this are written with a power of ten.
 const TINY: f64 = 1e-3;
 
-/// A ratio whose rounding reaches from one value to this many times as much is vague.
+/// Maximum quotient of the ends of a rounded ratio; with a greater one it is vague.
 const VAGUE: f64 = 1.1;
 
-/// A number as people read it.
+/// Returns a number in readable form.
 fn readable(value: f64) -> String {
     let tiny = value != 0.0 && value.abs() < TINY;
     if tiny { format!("{value:.3e}") } else { value.to_string() }
@@ -125,7 +125,7 @@ impl Published {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
     }
 
-    /// Whether rounding alone makes a ratio much of a range: "2 times" is 1.5 to 2.5.
+    /// Whether rounding alone makes a ratio a wide range: "2 times" is 1.5 to 2.5.
     #[must_use]
     pub fn is_vague(&self) -> bool {
         let (low, high) = self.range();
@@ -133,8 +133,8 @@ impl Published {
         is_rounded_ratio && high > VAGUE * low
     }
 
-    /// Its ends in the unit's base, open ends at infinity. With a margin they are wider by it; a
-    /// single number without one stands for all that round to it: 13 % for 12.5 to 13.5.
+    /// Returns the ends in the unit's base; open ends are infinite. A margin widens them. A single
+    /// number without a margin stands for all numbers that round to it: 13 % for 12.5 to 13.5.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
         let rounded = match self.low {
@@ -149,13 +149,13 @@ impl Published {
         )
     }
 
-    /// The number in the base, where it is a single one.
+    /// Returns the number in the base, if it is a single one.
     pub(super) fn middle(&self) -> Option<f64> {
         let low = self.low.filter(|low| Some(*low) == self.high)?;
         Some(self.unit.to_base(low))
     }
 
-    /// In words.
+    /// Returns the published figure in words.
     #[must_use]
     pub fn words(&self) -> String {
         let unit = self.unit.name;
@@ -176,28 +176,28 @@ impl Published {
 }
 
 impl Unit {
-    /// The one of a name.
+    /// Returns the unit with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         UNITS.iter().find(|unit| unit.name == name)
     }
 
-    /// From a figure of this unit to the base.
+    /// Converts a figure of this unit to the base.
     fn to_base(&self, value: f64) -> f64 {
         self.origin + value * self.factor
     }
 
-    /// From the base to a figure of this unit.
+    /// Converts from the base to a figure of this unit.
     #[must_use]
     pub fn of_base(&self, base: f64) -> f64 {
         (base - self.origin) / self.factor
     }
 
-    /// A figure in the base as a number of this unit.
+    /// Returns a figure in the base as a number of this unit.
     #[must_use]
     pub fn number(&self, base: f64) -> String {
         let value = self.of_base(base);
-        // What is counted is not rounded.
+        // Whole numbers of exact units are not rounded.
         let whole = self.scale == Scale::Exact && value.fract() == 0.0;
         let tiny = value != 0.0 && value.abs() < TINY;
         if whole || tiny { readable(value) } else { significant(value) }

@@ -1,33 +1,33 @@
-//! What of a sample a claim is about.
+//! The quantities of a sample that claims can be about.
 
 use serde::{Deserialize, Serialize};
 
 use fslab_report::sample::{Record, Sample};
 
-/// What of a sample a claim is about.
+/// The quantity of a sample that a claim is about.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// Wall-clock time.
     #[default]
     Elapsed,
-    /// Time in the kernel, and the daemon's processor time: what the papers' layers did in the
-    /// kernel is done by the daemon here.
+    /// Time in the kernel plus the daemon's processor time. Here the daemon does the work that the
+    /// papers' layers did in the kernel.
     System,
-    /// All processor time, the daemon's included.
+    /// All processor time, including the daemon's.
     Processor,
-    /// Bytes that what was written takes on the device.
+    /// Bytes that the written data takes on the device.
     Stored,
-    /// How the cost of one operation grew along the phase: that of its last tenth over that of
-    /// its first. About 1 where the whole is linear.
+    /// Growth of the cost of one operation during the phase: the cost in the last tenth divided by
+    /// the cost in the first. About 1 if the total cost is linear.
     Growth,
 }
 
-/// Ratios are kept in nanoseconds by this factor.
+/// Ratios are stored as nanoseconds, multiplied by this factor.
 const PARTS: f64 = 1e9;
 
 impl Quantity {
-    /// In words.
+    /// Returns the name in words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,9 +39,9 @@ impl Quantity {
         }
     }
 
-    /// The records with this quantity in place of the elapsed time, so that a report of them is a
-    /// report of the quantity: rounds, sums and re-runs are then dealt with as for times. Samples
-    /// that lack it are left out.
+    /// Returns the records with this quantity in place of the elapsed time. So a report of these
+    /// records is a report of the quantity, and handles rounds, sums and re-runs as for times.
+    /// Samples without the quantity are left out.
     #[must_use]
     pub fn in_place_of_time(self, records: &[Record]) -> Vec<Record> {
         let replace = |record: &Record| match record {
@@ -54,7 +54,7 @@ impl Quantity {
         records.iter().filter_map(replace).collect()
     }
 
-    /// What a report's "seconds" of this quantity are to be multiplied by.
+    /// Returns the factor for a report's "seconds" of this quantity.
     #[must_use]
     pub fn scale(self) -> f64 {
         if self == Self::Stored { PARTS } else { 1.0 }
@@ -73,7 +73,7 @@ impl Quantity {
     }
 }
 
-/// Cost of an operation in the last tenth over that in the first.
+/// Returns the cost of an operation in the last tenth divided by that in the first tenth.
 fn growth(sample: &Sample) -> Option<f64> {
     let all = sample.along.last()?;
     let reached = |share: u64| {
@@ -97,8 +97,8 @@ mod tests {
     use fslab_report::sample::Sample;
     use fslab_stats::Milestone;
 
-    /// A phase in which the n-th of 100 operations takes n ns has its last ten at 95.5 ns, its
-    /// first ten at 5.5.
+    /// If the n-th of 100 operations takes n ns, the last ten take 95.5 ns each and the first ten
+    /// 5.5 ns.
     #[test]
     fn growth_is_that_of_a_single_operation() {
         let milestone = |n: u64| Milestone { operations: n, elapsed_ns: n * (n + 1) / 2 };

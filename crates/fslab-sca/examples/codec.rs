@@ -1,13 +1,13 @@
-//! A codec of one's own: run lengths. The walk-through is docs/guide/src/how-to/write-a-codec.md.
+//! A custom codec: run lengths. The walk-through is docs/guide/src/how-to/write-a-codec.md.
 //!
 //! `cargo run -p fslab-sca --example codec`
 
 use fslab_sca::{CODECS, CodecError, CodecSpec, Levels};
 
-/// The codec whose container is used: frames as they are, for no other tool.
+/// The codec whose container is used: it stores frames as they are, for no other tool.
 const COPY: &CodecSpec = CODECS[0];
 
-/// How it is declared. In the project this is the codec's own file, and one line in `CODECS`.
+/// The declaration of the codec. In the project it is a file of its own, plus one line in `CODECS`.
 pub const SPEC: CodecSpec = CodecSpec {
     number: 200,
     name: "runs",
@@ -20,7 +20,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     container: COPY.container,
 };
 
-// The first byte of a body tells its form.
+// The first byte of a body selects its form.
 const AS_IT_IS: u8 = 0;
 const RUNS: u8 = 1;
 
@@ -35,13 +35,13 @@ fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
     Ok(body)
 }
 
-/// What does not get smaller is kept as it is; the layer decides by the length of `encode`'s body.
+/// Stores content raw. The layer chooses this form if the body of `encode` is not smaller.
 fn store(content: &[u8]) -> Vec<u8> {
     [&[AS_IT_IS], content].concat()
 }
 
-/// Fills the buffer and answers how much it filled, and nothing for anything irregular: a body may
-/// be hostile even where its checksum is right.
+/// Fills the buffer and returns the number of bytes filled, or `None` for malformed input. A body
+/// may be hostile even if its checksum is correct.
 fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     let (form, rest) = body.split_first()?;
     match *form {

@@ -1,6 +1,7 @@
 //! Checkpoints of the index, and the root slots that lead to them.
 //!
-//! A checkpoint is written at any time; a slot leads to it only once it is durable (see `commit`).
+//! A checkpoint can be written at any time; a slot leads to it only once it is durable (see
+//! `commit`).
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -14,20 +15,20 @@ use super::log::Log;
 use super::superblock::{Slot, write_slot};
 
 impl Log {
-    /// The slot that leads to the last checkpoint. `is_packed`: made by packing.
+    /// Makes the slot for the last checkpoint. `is_packed` says whether packing made it.
     pub fn slot_of_checkpoint(&self, is_packed: bool) -> Slot {
         self.commits.slot((self.journal.sequence(), self.size()), is_packed)
     }
 
-    /// Writes a slot. Its checkpoint is durable.
+    /// Writes a slot whose checkpoint is durable.
     pub fn write_slot(&mut self, io: Io<'_>, slot: &Slot) -> Result<()> {
         write_slot(io, self.identity(), slot)?;
         self.commits.note_slot(slot);
         Ok(())
     }
 
-    /// Appends the changed pages of the index and a checkpoint, if any frame lies behind the last
-    /// one. The pages replaced are dead once a slot leads here (see
+    /// Appends the changed index pages and a checkpoint, if any frame lies behind the last
+    /// checkpoint. The replaced pages are dead once a slot leads to the new one (see
     /// [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
@@ -36,7 +37,7 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The other slot leads to the checkpoint before, as long as there is no third.
+        // The other slot leads to the previous checkpoint until a third one is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);
         let root = self.build_pages(&mut batch, &mut retired);
@@ -55,8 +56,9 @@ impl Log {
         Ok(())
     }
 
-    /// Encodes tails as long as there are more pieces than a checkpoint may list. A writer leaves
-    /// no more, but a crash may tear the frame that was to replace them, and leave those behind it.
+    /// Encodes tails until a checkpoint can list the remaining pieces. A writer leaves no more
+    /// pieces than that. But a crash may tear the frame that was to replace pieces, and leave the
+    /// pieces behind it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -69,13 +71,13 @@ impl Log {
             if count <= SEGMENTS_MAX {
                 return Ok(());
             }
-            // Making room at the end of the file may have encoded it already.
+            // Clearing the end of the file may have encoded it already.
             if self.map.segments(chunk).is_empty() {
                 count -= pieces;
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // What is lost stays in pieces, as long as the others make room.
+                // A damaged tail stays in pieces if encoding the others makes enough room.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;
@@ -105,7 +107,7 @@ impl Log {
         [record.as_bytes(), segments.as_bytes()].concat()
     }
 
-    /// Takes over what a checkpoint says. The frame is the checkpoint's.
+    /// Takes over the contents of a checkpoint, whose frame is `frame`.
     pub fn adopt(&mut self, frame: &Frame, payload: &[u8]) -> Option<()> {
         let (record, rest) = CheckpointRecord::read_from_prefix(payload).ok()?;
         let segments = <[SegmentRecord]>::ref_from_bytes(rest).ok()?;
@@ -126,7 +128,7 @@ mod tests {
     use super::super::frame::{Identity, append};
     use super::*;
 
-    /// A file that ends at `size`, by a checkpoint which says that content ends at `content_end`.
+    /// A log of size `size`, from a checkpoint whose content ends at `content_end`.
     fn adopted(content_end: u64, size: u64) -> Log {
         let identity = Identity::from_stored(1, 12, 7).unwrap();
         let mut record = CheckpointRecord::new_zeroed();
@@ -140,7 +142,7 @@ mod tests {
         found
     }
 
-    /// Checkpoints of files that were cut shorter used to say so.
+    /// Older versions recorded content in order for files that were cut.
     #[test]
     fn content_that_ends_behind_the_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();

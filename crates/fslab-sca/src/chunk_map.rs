@@ -1,9 +1,9 @@
 //! The chunk map: which frames hold the content of which chunks.
 //!
-//! It changes in two ways only: by a frame that was written behind all others ([`ChunkMap::apply`],
-//! the one place where a frame gets its meaning, for the writer and for recovery), and by a
-//! checkpoint that was found ([`ChunkMap::adopt`]). It writes nothing. What frames it no longer
-//! needs, it answers to its caller.
+//! It changes in only two ways: by a frame appended behind all others ([`ChunkMap::apply`]), and by
+//! a checkpoint that was found ([`ChunkMap::adopt`]). `apply` is the only place that interprets a
+//! frame, for the writer and for recovery. The map writes nothing. It returns frames that are no
+//! longer needed to its caller.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,31 +21,31 @@ use super::frame::{Entry, Frame, Identity, Reference};
 use super::frame_reader;
 use super::index::{Index, WritePage, leads_at_most_to};
 
-/// Which frames hold what.
+/// The logical size of a stored file, and the frames that hold the content of each chunk.
 pub struct ChunkMap {
     identity: Identity,
     /// Logical size.
     size: u64,
     index: Mutex<Index>,
-    /// A page of the index could not be read: all is to be found by the frames again.
+    /// A page of the index could not be read; the content must be found by the frames.
     is_damaged: AtomicBool,
-    /// Raw pieces behind what the index says of a chunk, in the order they were appended.
+    /// Raw pieces that follow the indexed content of a chunk, in the order of their appending.
     segments: BTreeMap<u64, Vec<Entry>>,
-    /// Where in the logical file the content of the last data frame in order ends.
+    /// End of the content of the last data frame, in the logical file.
     content_end: u64,
-    /// Data frames are in order and nothing of them is void.
+    /// Whether the data frames are in logical order and fully valid.
     in_order: bool,
-    /// Bytes of frames with content of use.
+    /// Bytes of frames with live content.
     live_bytes: u64,
-    /// The chunk written last, decoded.
+    /// The chunk written last, in decoded form.
     hot: Option<Hot>,
 }
 
-/// Frames that no reader needs any more.
+/// Frames that are no longer needed.
 pub type Retired = Vec<Reference>;
 
 impl ChunkMap {
-    /// Of a file without frames.
+    /// The map of a file without frames.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -73,39 +73,40 @@ impl ChunkMap {
         self.identity.chunk_bytes()
     }
 
-    /// Bytes of frames with content of use.
+    /// Bytes of frames with live content.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Whether content lies in the order of the logical file, with nothing between that is void.
+    /// Whether the content is in logical order, without invalid content in between.
     #[cfg(test)]
     pub fn is_in_order(&self) -> bool {
         self.in_order
     }
 
-    /// Whether the last content in order goes beyond the end of the file, which was cut.
+    /// Whether the last content in order reaches behind the end of the file, because the file was
+    /// cut.
     pub fn is_cut(&self) -> bool {
         self.content_end > self.size
     }
 
-    /// Whether content is in order up to the end of the file.
+    /// Whether the content is in order up to the end of the file.
     pub fn is_complete(&self) -> bool {
         self.in_order && self.content_end == self.size
     }
 
-    /// Something lies among the frames that tools can't decode.
+    /// Records that the frames contain something that tools can't decode.
     pub fn note_disorder(&mut self) {
         self.in_order = false;
     }
 
-    /// The size of a file of which nothing is written yet.
+    /// Sets the size of a file that has no frames yet.
     pub fn begin_with_size(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// A lost frame made the file at least this long. A later frame that shortens the file then
-    /// cuts off the lost content, too.
+    /// Records that a lost frame made the file at least this long. A later frame that shortens the
+    /// file then also cuts off the lost content.
     pub fn note_lost_size(&mut self, size: u64) {
         self.size = self.size.max(size);
     }
@@ -120,13 +121,13 @@ impl ChunkMap {
         self.hot.as_ref().filter(|hot| hot.chunk == chunk).map(|hot| &hot.content)
     }
 
-    /// Keeps what a chunk holds now.
+    /// Keeps the current content of a chunk in memory.
     pub fn keep_hot(&mut self, chunk: u64, content: Content) {
         self.hot = Some(Hot { chunk, content });
     }
 
-    /// Appends data to the decoded chunk that is kept in memory. If that is another chunk, none is
-    /// kept.
+    /// Appends data to the decoded chunk that is kept in memory. If another chunk is kept, it is
+    /// dropped.
     pub fn add_to_hot(&mut self, chunk: u64, start: u32, data: &[u8]) {
         match self.hot.as_mut().filter(|hot| hot.chunk == chunk) {
             Some(hot) => merge(&mut hot.content, start, data),
@@ -134,12 +135,12 @@ impl ChunkMap {
         }
     }
 
-    /// Keeps no chunk.
+    /// Drops the decoded chunk.
     pub fn cool_down(&mut self) {
         self.hot = None;
     }
 
-    /// How many raw pieces there are.
+    /// Number of raw pieces.
     pub fn segment_count(&self) -> usize {
         self.segments.values().map(Vec::len).sum()
     }
@@ -155,23 +156,23 @@ impl ChunkMap {
         self.segments.get(&chunk).map_or(&[], Vec::as_slice)
     }
 
-    /// Chunks with raw pieces, and how many these are.
+    /// Chunks with raw pieces, and the number of pieces of each.
     pub fn tails(&self) -> impl Iterator<Item = (u64, usize)> {
         self.segments.iter().map(|(chunk, pieces)| (*chunk, pieces.len()))
     }
 
-    /// What the index says of a chunk.
+    /// The index entry of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         self.index.lock().get(chunk, &load)
     }
 
-    /// Every frame that holds something of a chunk, the oldest first.
+    /// All frames with content of a chunk, the oldest first.
     pub fn entries(&self, io: Io<'_>, chunk: u64) -> Result<Vec<Entry>> {
         Ok(self.entry(io, chunk)?.into_iter().chain(self.segments(chunk).iter().copied()).collect())
     }
 
-    /// The first chunk at or behind `chunk` that holds something.
+    /// Returns the first chunk at or behind `chunk` with content.
     pub fn next_present(&self, io: Io<'_>, chunk: u64) -> Result<Option<u64>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
@@ -179,8 +180,8 @@ impl ChunkMap {
         Ok(indexed.into_iter().chain(segmented).min())
     }
 
-    /// Where a range of chunks ends, or before that as many pages of the index as `pages` that hold
-    /// something.
+    /// Returns the end of a range of chunks, or an earlier end after which `pages` index pages are
+    /// covered.
     pub fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>, pages: usize) -> Result<u64> {
         let mut end = chunks.start;
         for _ in 0..pages {
@@ -201,12 +202,12 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Drops pages of the index again that can be loaded once more.
+    /// Drops index pages that can be loaded again.
     pub fn trim(&self) {
         self.index.lock().trim();
     }
 
-    /// Drops such pages once for every 512 chunks that a walk over all chunks has passed.
+    /// Calls `trim` once every 512 chunks of a walk over all chunks.
     pub fn trim_after(&self, chunks: u64) {
         const CHUNKS: u64 = 512;
         if chunks.is_multiple_of(CHUNKS) {
@@ -214,18 +215,18 @@ impl ChunkMap {
         }
     }
 
-    /// Pages of the index that were changed, which must stay in memory.
+    /// Number of changed index pages, which must stay in memory.
     pub fn changed_pages(&self) -> usize {
         self.index.lock().changed_pages()
     }
 
-    /// Hands the changed pages of the index to `write`, and answers the new root page. Those that
-    /// they replace are added to `retired`.
+    /// Passes the changed index pages to `write` and returns the new root page. Replaced pages are
+    /// added to `retired`.
     pub fn write_pages(&self, write: &mut WritePage<'_>, retired: &mut Retired) -> Reference {
         self.index.lock().write(write, retired)
     }
 
-    /// The pages that were handed over did not get to the file.
+    /// Reverts `write_pages` after its pages did not reach the file.
     pub fn unwrite_pages(&self) {
         self.index.lock().unwrite();
     }
@@ -255,7 +256,7 @@ impl ChunkMap {
             .ok_or_else(|| io.damaged(page.offset, "an index page that makes no sense"))
     }
 
-    /// Loads every page of the index that applying a frame will need, so that it can't fail.
+    /// Loads every index page that applying a frame will need, so that applying it can't fail.
     pub fn load_paths(&self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
             Kind::Data => self.entry(io, frame.position).map(drop),
@@ -267,10 +268,10 @@ impl ChunkMap {
         }
     }
 
-    /// Takes a frame into account that lies behind all others. `payload` is that of metadata.
+    /// Applies a frame that lies behind all others. `payload` is that of metadata.
     ///
     /// # Errors
-    /// What loading pages of the index answers; then nothing was changed.
+    /// Errors of loading index pages; then nothing was changed.
     pub fn apply(&mut self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<Retired> {
         let mut retired = Retired::new();
         match frame.kind {
@@ -298,7 +299,7 @@ impl ChunkMap {
         Ok(retired)
     }
 
-    /// Counts a frame of content, and keeps track of whether content comes in order.
+    /// Counts a frame of content, and checks whether the content is still in order.
     fn follow(&mut self, frame: &Frame) {
         self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         let start = frame.position * self.chunk_bytes() + u64::from(frame.from);
@@ -318,13 +319,14 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// A frame keeps the content that was cut off, and ordinary tools decode it: from then on the
-    /// content is not in order, whatever size the file gets later.
+    /// Sets the flag for content in order. A frame still contains the content that was cut off, and
+    /// ordinary tools decode it. From then on the content is not in order, whatever size the file
+    /// gets.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }
 
-    /// Lets the content of a chunk end at `to` at the latest.
+    /// Cuts the content of a chunk at `to`.
     fn cut_chunk(&mut self, io: Io<'_>, chunk: u64, to: u32, retired: &mut Retired) -> Result<()> {
         if let Some(entry) = self.entry(io, chunk)?.filter(|entry| entry.to > to) {
             let cut = (entry.from < to).then_some(Entry { to, ..entry });
@@ -345,7 +347,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Makes holes of chunks.
+    /// Turns chunks into holes.
     fn forget_chunks(
         &mut self,
         io: Io<'_>,
@@ -360,7 +362,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Lets something else, or nothing, be all that a chunk holds.
+    /// Replaces all content of a chunk by another entry or by nothing.
     fn forget_chunk(
         &mut self,
         io: Io<'_>,
@@ -379,7 +381,7 @@ impl ChunkMap {
         self.index.lock().set(chunk, entry, &load)
     }
 
-    /// Records that what a chunk held is lost.
+    /// Records that the content of a chunk is lost.
     pub fn mark_lost(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<()> {
         self.set_entry(io, chunk, Some(entry)).map(drop)
     }
@@ -391,7 +393,7 @@ impl ChunkMap {
         }
     }
 
-    /// Fills in what a checkpoint says of content; answers the raw pieces that it lists.
+    /// Fills in the part of a checkpoint about content; returns the raw pieces to be listed.
     pub fn describe(&self, record: &mut CheckpointRecord) -> Vec<SegmentRecord> {
         let pieces = self.segments.iter().flat_map(|(chunk, entries)| {
             entries.iter().map(move |entry| SegmentRecord {
@@ -408,7 +410,7 @@ impl ChunkMap {
         segments
     }
 
-    /// Takes over what a checkpoint says of content; nothing where it makes no sense.
+    /// Takes over the part of a checkpoint about content; `None` if it is invalid.
     pub fn adopt(
         &mut self,
         record: &CheckpointRecord,
@@ -434,7 +436,7 @@ impl ChunkMap {
         self.index = Mutex::new(Index::stored(record.levels, root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        // Not all who wrote files of this version kept that.
+        // Not every writer of this version kept this rule.
         self.note_size(size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.size = size;
@@ -442,7 +444,7 @@ impl ChunkMap {
     }
 }
 
-/// The chunks that a frame makes holes of.
+/// The chunks that a frame turns into holes.
 pub fn chunks_of_hole(frame: &Frame, payload: &[u8]) -> Range<u64> {
     let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     frame.position..frame.position.saturating_add(count)

@@ -1,4 +1,4 @@
-//! Leaving a stored file in order when its writers are done with it for now.
+//! Leaves a stored file in order when its writers close it.
 
 use fslab_vfs::Result;
 
@@ -9,22 +9,22 @@ use super::frame::Reference;
 use super::log::Log;
 use super::recovery::reads_of_walk;
 
-/// Whoever opens the file next walks over the frames behind the checkpoint, unless they are few
-/// enough to be passed by so many reads.
+/// Reads that may lie between the last checkpoint and the end of a settled file. The next open
+/// walks over the frames in between.
 const WALK_READS_MAX: u64 = 2;
 
-/// And at most so many: each costs every opening some 0.1 us, and a file that is opened anew for
-/// each small append would pay for all of them each time.
+/// Frames that may lie there. Each costs every open some 0.1 us. A file that is reopened for each
+/// small append would pay for all of them each time.
 const WALK_FRAMES_MAX: u64 = 256;
 
-/// The seek table is written if it is at most this part of what was appended since the last one.
+/// The seek table is written if it is at most this fraction of the bytes appended since the last
+/// one.
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Ends a file with a checkpoint, if the way to its last frame is long, and a packed one as its
-    /// format wants. A tail stays raw: encoding it would leave its pieces as garbage, which only
-    /// packing can get rid of. Where there is no room, everything stays as it is, which is right
-    /// too.
+    /// Ends a file with a checkpoint if the walk to its last frame is long, and ends a packed file
+    /// as its format requires. A tail stays raw: encoding it would turn its pieces into garbage
+    /// that only packing removes. On a full disk, the file stays as it is, which is also valid.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.map.cool_down();
         if !self.journal.is_end_clear() {
@@ -44,7 +44,7 @@ impl Log {
         self.close_packed(io)
     }
 
-    /// Whether more frames, or reads, than a few lead from the last checkpoint to the last frame.
+    /// Whether the walk from the last checkpoint to the last frame exceeds the limits.
     fn is_long_to_walk(&self) -> bool {
         let checkpoint = self.commits.checkpoint();
         let start = if checkpoint.is_none() { HEAD_BYTES } else { checkpoint.end() };
@@ -67,12 +67,12 @@ impl Log {
         io.lower.keeping_all(io.request, || self.journal.write_closing(io, &table))
     }
 
-    /// What ends a packed file.
+    /// The end of a packed file.
     pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         Ok(closing(&self.frames_in_order(io)?))
     }
 
-    /// Lengths of everything in the stored file, as the tools see it: encoded and decoded.
+    /// Encoded and decoded lengths of everything in the stored file, as the tools see it.
     fn frames_in_order(&self, io: Io<'_>) -> Result<Vec<(u32, u32)>> {
         let header_bytes = self.identity().header_bytes() as u32;
         let mut frames = Vec::new();

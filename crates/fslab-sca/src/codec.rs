@@ -1,10 +1,10 @@
 //! Codecs and their containers: one file each with a [`CodecSpec`], listed in [`CODECS`].
 //!
-//! A container is how frames look to the ordinary tools. Frame headers, index pages and the like
-//! lie where a tool skips them; the content of data frames is what it decodes.
+//! A container wraps frames for the ordinary tools. Tools skip frame headers, index pages and other
+//! metadata, and decode the content of data frames.
 //!
-//! Decoders are given bytes whose checksum was right, but treat them as hostile all the same:
-//! they answer at most as many bytes as asked for, and `None` for anything irregular.
+//! The input of a decoder has passed its checksum, but decoders still treat it as hostile. They
+//! return at most the requested number of bytes, and `None` for malformed input.
 
 pub mod copy;
 pub mod gzip;
@@ -27,7 +27,7 @@ pub const RECORD_BYTES: usize = size_of::<FrameRecord>();
 /// A frame record as bytes.
 pub type RecordBytes = [u8; RECORD_BYTES];
 
-/// A codec's declaration of itself.
+/// The description of a codec.
 #[derive(Debug)]
 pub struct CodecSpec {
     /// Its number in stored files; never reused.
@@ -36,15 +36,15 @@ pub struct CodecSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// What it can be asked for.
+    /// Its compression levels.
     pub levels: Levels,
-    /// Whether incompressible content is worth a try to store it as it is.
+    /// Whether it is worthwhile to store incompressible content raw.
     pub compresses: bool,
-    /// Encodes content; what comes out is the body of a data frame.
+    /// Encodes content into the body of a data frame.
     pub encode: fn(&[u8], i32) -> Result<Vec<u8>, CodecError>,
-    /// The body of a data frame that holds content as it is, in the container's own form for that.
+    /// Makes the body of a data frame with raw content, in the container's own form.
     pub store: fn(&[u8]) -> Vec<u8>,
-    /// Decodes a body into a buffer; answers how much of it was filled, which may be too little.
+    /// Decodes a body into a buffer; returns how many bytes were filled, which may be too few.
     pub decode_into: fn(&[u8], &mut [u8]) -> Option<usize>,
     /// The container.
     pub container: Container,
@@ -53,63 +53,63 @@ pub struct CodecSpec {
 /// The levels of a codec.
 #[derive(Debug)]
 pub struct Levels {
-    /// From the fastest to the smallest.
+    /// All levels, from the fastest to the smallest output.
     pub range: RangeInclusive<u32>,
-    /// Where none is asked for, as it would be written.
+    /// The default level, as written in an option.
     pub usual: &'static str,
 }
 
 impl Levels {
-    /// Of a codec that has no choice.
+    /// For a codec without levels.
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 
-    /// Whether there is no choice.
+    /// Whether the codec has no levels.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.range.end() == self.range.start()
     }
 }
 
-/// Makes the end of a packed file from the lengths of what lies before: encoded and decoded.
+/// Makes the end of a packed file from the encoded and decoded lengths of everything before it.
 pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
 
 /// How frames are wrapped so that the ordinary tools take them.
 #[derive(Clone, Copy, Debug)]
 pub struct Container {
-    /// Bytes before the body of any frame: the wrapped record.
+    /// Bytes before the body of each frame: the wrapped record.
     pub header_bytes: usize,
-    /// The header of a frame whose body holds content (`true`), or metadata of so many bytes.
+    /// Makes the header of a frame whose body holds content, or metadata of the given length.
     pub wrap: fn(&RecordBytes, Body) -> Vec<u8>,
-    /// The record in a header of [`Self::header_bytes`] bytes.
+    /// Returns the record in a header of [`Self::header_bytes`] bytes.
     pub unwrap: fn(&[u8]) -> Option<RecordBytes>,
-    /// Metadata as a body.
+    /// Wraps metadata into a body.
     pub pack: fn(&[u8]) -> Vec<u8>,
-    /// The metadata in a body.
+    /// Returns the metadata in a body.
     pub unpack: fn(&[u8]) -> Option<Vec<u8>>,
-    /// The head with nothing in it.
+    /// Makes a head without records.
     pub empty_head: fn() -> [u8; HEAD_BYTES as usize],
-    /// Records in the head are printable.
+    /// Whether the records in the head are printable.
     pub is_text: bool,
-    /// What ends a packed file, from the lengths of its frames.
+    /// Makes the end of a packed file, for containers that have one.
     pub closing: Option<Closing>,
 }
 
 /// What the body of a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Content, for the ordinary tools to decode.
+    /// Content, which the ordinary tools decode.
     Content,
-    /// Metadata of so many bytes, for them to skip.
+    /// Metadata of this many bytes, which the tools skip.
     Metadata(usize),
 }
 
-/// Content could not be encoded: the codec had no memory, or a fault.
+/// Content could not be encoded: the codec ran out of memory or has a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("codec {codec} failed to encode {length} bytes")]
 pub struct CodecError {
     /// The codec's name.
     pub codec: &'static str,
-    /// Of the content.
+    /// Length of the content in bytes.
     pub length: usize,
 }
 
@@ -122,13 +122,13 @@ impl CodecSpec {
 }
 
 impl CodecSpec {
-    /// Content of a body, of exactly so many bytes.
+    /// Decodes a body into exactly `length` bytes.
     pub fn decode(&self, body: &[u8], length: usize) -> Option<Vec<u8>> {
         let mut content = vec![0; length];
         self.decode_exactly(body, &mut content).then_some(content)
     }
 
-    /// Fills a buffer with the content of a body; answers whether that is all of it.
+    /// Decodes a body into a buffer; returns whether the body filled it exactly.
     pub fn decode_exactly(&self, body: &[u8], content: &mut [u8]) -> bool {
         (self.decode_into)(body, content) == Some(content.len())
     }
@@ -139,7 +139,7 @@ fn record_behind(header: &[u8], prefix: usize) -> Option<RecordBytes> {
     header.get(prefix..)?.first_chunk().copied()
 }
 
-/// Writes bytes to the beginning of a buffer; answers their number if they fit.
+/// Copies bytes to the beginning of a buffer; returns their number if they fit.
 fn fill(content: &mut [u8], bytes: &[u8]) -> Option<usize> {
     content.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(bytes.len())

@@ -1,9 +1,9 @@
-//! Making a stored file durable: the one place that syncs.
+//! Makes a stored file durable. This is the only place that syncs.
 //!
-//! A commit is prepared and published under the file's lock, and made durable between the two
-//! without it, so that only callers of fsync wait for the device. The order matters: frames and a
-//! checkpoint are durable before a slot leads to the checkpoint, and space of dead frames is given
-//! back only after that (see `dead_frames`).
+//! A commit is prepared and published under the file's lock. In between, it is made durable without
+//! the lock, so only callers of fsync wait for the device. The order matters. Frames and a
+//! checkpoint must be durable before a slot leads to the checkpoint. The space of dead frames is
+//! freed only after that (see `dead_frames`).
 
 use fslab_vfs::{Errno, Error, Result};
 use parking_lot::MutexGuard;
@@ -17,19 +17,19 @@ use super::superblock::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
-/// At most one caller a file commits, moves or packs at a time: it has the turn. Readers and
-/// writers may come between the steps.
+/// At most one caller at a time commits, moves or packs a file: the holder of the turn. Others may
+/// read and write between the steps.
 pub trait Steps {
-    /// Waits for the right to commit, move or pack, which one caller has at a time.
+    /// Waits for the turn: the right to commit, move or pack.
     fn turn(&self) -> MutexGuard<'_, ()>;
 
-    /// Looks at the file beside others who read it.
+    /// Reads the file in parallel with its readers.
     ///
     /// # Errors
     /// As [`Self::step`].
     fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T>;
 
-    /// Does something to the file under its lock. Times, set-id bits and capabilities stay.
+    /// Changes the file under its lock. Times, set-id bits and capabilities are preserved.
     ///
     /// # Errors
     /// [`Stop::Gone`] if it is no longer the same stored file.
@@ -45,13 +45,12 @@ pub trait Steps {
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
 }
 
-/// The result of a step.
 pub type Stepped<T> = std::result::Result<T, Stop>;
 
-/// Why the steps of an operation end early.
+/// Reason why an operation in steps ends early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The file was emptied, or closed.
+    /// The file was emptied or closed.
     Gone,
     /// A step failed.
     Failed(Error),
@@ -63,7 +62,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Nothing where the file is gone.
+/// Turns `Stop::Gone` into `None`.
 pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
     match stepped {
         Ok(done) => Ok(Some(done)),
@@ -72,24 +71,24 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
     }
 }
 
-/// What a commit covers.
+/// A prepared commit.
 pub struct PreparedCommit {
-    /// Nothing where there was no room for a checkpoint: the frames are enough to find everything.
+    /// `None` if there was no room for a checkpoint. The frames alone are then enough to find
+    /// everything.
     slot: Option<Slot>,
-    /// Frames that no reader needs once this commit is durable, such as the previous checkpoint.
+    /// Frames that are not needed once this commit is durable, such as the previous checkpoint.
     garbage: ToGiveBack,
     /// Frames that end at or before this place may be joined.
     joinable: u64,
     writes: u64,
 }
 
-/// Makes everything durable that was written before, and finds it fast after a crash. Answers
-/// whether a slot leads to a checkpoint of all of it; the slot itself is durable with the next
-/// commit.
+/// Makes all earlier writes durable, and quick to find after a crash. Returns whether a slot leads
+/// to a checkpoint of all of them. The slot itself becomes durable with the next commit.
 ///
 /// # Errors
-/// The errors of the lower file. After a failed sync it is unknown which writes are durable, so
-/// `EIO` stays until the file is opened anew.
+/// Errors of the lower file. After a failed sync it is unknown which writes are durable, so `EIO`
+/// is returned until the file is reopened.
 pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     clear_end(file)?;
     if file.look(|_, log| Ok(log.commits.is_committed(log.journal.writes())))? {
@@ -107,16 +106,16 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     file.step(|io, log| log.publish(io, prepared))
 }
 
-/// Commits until the slot that leads to everything is durable itself; answers whether there is
-/// one. On a full disk there is none: the slot written last leads to an older checkpoint.
+/// Commits until the slot that leads to everything is durable itself; returns whether there is one.
+/// On a full disk there is none: the slot written last leads to an older checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
     commit(file, true)?;
     Ok(is_led_to)
 }
 
-/// Makes sure that nothing lies where the next frame goes: neither what the file was before it was
-/// packed, nor bytes that are no frame (see `quarantine`), nor frames that recovery left out.
+/// Clears the place of the next frame. It removes superseded content from before packing,
+/// quarantines bytes that are not a frame, and commits frames that recovery left out.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
@@ -126,13 +125,13 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
-        // Recovery must not decide again, with other frames behind the ones it left out.
+        // Recovery must not decide again with other frames behind the left-out ones.
         commit(file, true)?;
     }
     Ok(())
 }
 
-/// Takes away what the file was before it was packed.
+/// Cuts off the superseded content from before packing.
 pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     file.step(|io, log| log.shorten_first_gap(io))?;
     file.sync_below(true)?;
@@ -140,15 +139,14 @@ pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     file.sync_below(false)?;
     file.look_and_note(|_, log| {
         log.journal.note_behind(Behind::Nothing);
-        // The next slot does not say any more that anything is to be cut off.
+        // The next slot must no longer say that there is superseded content.
         log.commits.outdate();
         Ok(())
     })?;
     commit(file, true).map(drop)
 }
 
-/// Copies bytes behind the end that are no frame into frames behind them, durably, before their
-/// space becomes a gap.
+/// Copies bytes behind the end into durable frames before their space becomes a gap.
 fn keep_aside(file: &impl Steps) -> Stepped<()> {
     let behind = file.look(|_, log| Ok(log.journal.behind().clone()))?;
     let Behind::Unknown(leftover) = behind else { return Ok(()) };
@@ -171,7 +169,6 @@ fn keep_aside(file: &impl Steps) -> Stepped<()> {
 }
 
 impl Log {
-    /// Begins a commit.
     fn prepare_commit(&mut self, io: Io<'_>) -> Result<PreparedCommit> {
         if self.commits.sync_has_failed() {
             return Err(Errno::IO.into());
@@ -183,18 +180,18 @@ impl Log {
         };
         self.map.trim();
         let garbage = if slot.is_some() { self.garbage.take() } else { ToGiveBack::default() };
-        // The sync that follows makes the last slot durable, with the checkpoint that it leads to.
+        // The following sync makes the last slot and its checkpoint durable.
         let joinable = self.commits.slotted().end();
         Ok(PreparedCommit { slot, garbage, joinable, writes: self.journal.writes() })
     }
 
-    /// Joins dead frames before the checkpoint that a durable slot leads to.
+    /// Joins dead frames before the checkpoint of a durable slot.
     fn join_dead_frames(&mut self, io: Io<'_>) {
         let (identity, joinable) = (*self.identity(), self.commits.slotted().end());
         self.garbage.give_back(io, &identity, ToGiveBack::default(), joinable);
     }
 
-    /// Ends a commit, whose writes are durable; answers whether a slot leads to its checkpoint.
+    /// Ends a commit whose writes are durable; returns whether a slot leads to its checkpoint.
     fn publish(&mut self, io: Io<'_>, prepared: PreparedCommit) -> Result<bool> {
         self.commits.note_durable(prepared.writes);
         let Some(slot) = prepared.slot else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! What chunks hold, decoded.
+//! Decoded content of chunks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ pub struct Hot {
     pub content: Content,
 }
 
-/// What a chunk holds: bytes from a place on; before and behind them are zeros.
+/// The content of a chunk: bytes from an offset on, with zeros before and behind them.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pub from: u32,
@@ -17,18 +17,18 @@ pub struct Content {
 }
 
 impl Content {
-    /// Where the bytes end.
+    /// The end of the bytes within the chunk.
     pub fn to(&self) -> u32 {
         self.from + self.bytes.len() as u32
     }
 
-    /// Copies what lies at `start` in the chunk, with zeros around it.
+    /// Fills a buffer with the content at `start`, and with zeros outside the bytes.
     pub fn copy_to(&self, start: u32, buffer: &mut [u8]) {
         buffer.fill(0);
         self.overlay(start, buffer);
     }
 
-    /// Copies what lies at `start` in the chunk over what a buffer holds.
+    /// Copies the content at `start` over a buffer; where there are no bytes, the buffer stays.
     pub fn overlay(&self, start: u32, buffer: &mut [u8]) {
         let end = start + buffer.len() as u32;
         let (from, to) = (self.from.max(start), self.to().min(end));
@@ -38,7 +38,8 @@ impl Content {
         }
     }
 
-    /// The same with zeros from `from` to `to`, which lie within; nothing if nothing is left.
+    /// The content with zeros from `from` to `to`, which must lie within; `None` if nothing is
+    /// left.
     pub fn without(&self, from: u32, to: u32) -> Option<Self> {
         let (start, end) = (self.from, self.to());
         let at = |place: u32| (place - start) as usize;
@@ -57,7 +58,7 @@ impl Content {
     }
 }
 
-/// Writes bytes into content, which grows as far as needed.
+/// Writes bytes into content, extending it as needed.
 pub fn merge(content: &mut Content, start: u32, data: &[u8]) {
     if data.is_empty() {
         return;

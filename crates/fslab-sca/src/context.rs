@@ -1,4 +1,4 @@
-//! What every operation on a stored file needs: the file below, the request, the settings.
+//! The context of an operation on a stored file: the file below, the request, the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,84 +20,84 @@ pub struct Io<'a> {
     pub lower: &'a LowerFile,
     pub request: &'a Request,
     pub settings: &'a Settings,
-    /// The chunk it is about, for messages.
+    /// The chunk concerned, for messages.
     pub chunk: Option<u64>,
-    /// What was decoded ahead for who reads.
+    /// Chunks decoded in advance for this reader.
     pub ahead: Option<&'a ReadAhead>,
 }
 
-/// How a layer was asked to work.
+/// Settings of a layer.
 pub struct Settings {
-    /// For new files.
+    /// Codec of new files.
     pub codec: &'static CodecSpec,
-    /// For everything encoded.
+    /// Level for everything that is encoded.
     pub level: i32,
-    /// For new files: bytes of a chunk, as a power of two.
+    /// Chunk size of new files in bytes, as a power of two.
     pub chunk_log2: u8,
     /// Whether appended bytes may stay raw for a while.
     pub tails: bool,
-    /// What encoding must at least leave off, as a share of the content, to be worth it.
+    /// Least share of the content that encoding must save to be worthwhile.
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.
     pub verify: bool,
-    /// Whether sizes are kept in an xattr, and looked for there by who only wants to know the size.
-    /// Marks that are there are read and voided in any case.
+    /// Whether sizes are stored in an xattr, and taken from it when a file's size is requested.
+    /// Existing marks are always read and voided.
     pub size_xattr: bool,
-    /// Encodes the chunks of large writes side by side.
+    /// Threads that encode the chunks of large writes in parallel.
     pub workers: Workers,
     /// Decoded content of frames.
     pub cache: DecodedCache,
-    /// Tells how long something takes.
+    /// Measures durations.
     pub clock: Arc<dyn Clock>,
-    /// Numbers that nobody can guess.
+    /// Source of unpredictable random numbers.
     pub draws: Arc<dyn RandomSource>,
-    /// Counts the files made, so that no two get the same id.
+    /// Counts new files, so that each gets a different id.
     pub files_made: AtomicU64,
-    /// Bytes without use that a file may hold, beyond as many as it has of use.
+    /// Garbage in bytes that a file may hold in excess of its live bytes.
     pub garbage_bytes_max: u64,
-    /// When files are packed that hold much garbage.
+    /// When files with much garbage are packed.
     pub packing: WhenToPack,
-    /// This mount, from start to end; see the tree's xattr.
+    /// The session of this mount; see the xattr of the tree.
     pub session: Session,
-    /// Whether content that is not whole, at the end of a file without a mark, may be left out as
-    /// what a crash lost. Else the file is refused.
+    /// Whether incomplete content at the end of a file without a mark may be left out as lost in a
+    /// crash. Otherwise the file is refused.
     pub may_leave_out: bool,
-    /// Of a conversion that encodes: seals the ids of new files.
+    /// The key that seals the ids of new files, if a conversion is encoding.
     pub run_key: Option<u64>,
 }
 
-/// When files are packed that hold much garbage.
+/// When files with much garbage are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// While nobody asks for anything, nor has for so long; so many bytes a second.
+    /// After no request for this long, at this many bytes per second.
     Idle { after: Duration, rate: u64 },
-    /// When the last who writes one closes it, who waits for it.
+    /// When the last writer closes a file; the close waits for it.
     Close,
     /// Only by `fslab sca compact`.
     Never,
 }
 
-/// Which marks of which sessions may be believed.
+/// Sessions whose marks are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// This one; 0 where none could be recorded.
+    /// The current session; 0 if it could not be recorded.
     pub number: u64,
-    /// The first and last of those that ended with everything durable, without another between.
+    /// The first and last of an unbroken series of sessions that ended with everything durable.
     pub durable_from: u64,
     pub durable: u64,
-    /// The tree was empty at first.
+    /// Whether the tree was empty when it was first used.
     pub pure: bool,
-    /// Only the unfinished run of a conversion made stored files here.
+    /// Whether all stored files in the tree were made by the unfinished run of a conversion.
     pub plain: bool,
 }
 
 impl Session {
-    /// Whether every session over the tree ended in order, as far as the tree knows.
+    /// Whether every recorded session of the tree ended properly.
     pub fn had_no_crash(&self) -> bool {
         self.durable_from == 0
     }
 
-    /// Whether what a session wrote is still as it was written.
+    /// Whether the files that a session wrote are still as it left them.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0
             && (session == self.number || (self.durable_from..=self.durable).contains(&session))
@@ -105,14 +105,14 @@ impl Session {
 }
 
 impl Settings {
-    /// Of new files.
+    /// The encoding of new files.
     pub fn shape(&self) -> Encoding {
         Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 
-    /// An id that no other file has and nobody can guess: nobody can write content that passes for
-    /// frames of a file to come. A draw, mixed with the time of the request, the inode below and a
-    /// count.
+    /// Returns an id that is unique and can't be predicted. So no user can write content that
+    /// passes for frames of a future file. It mixes a random number with the time of the request,
+    /// the inode below and a counter.
     pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
         let count = self.files_made.fetch_add(1, Ordering::Relaxed);
         let parts = [
@@ -127,16 +127,17 @@ impl Settings {
     }
 }
 
-/// Bits of a sealed id that follow from the others and a key.
+/// Bits of a sealed id that are derived from the other bits and a key.
 const SEAL_BITS: u32 = 24;
 
-/// An id that shows who has the key that a run of theirs gave it.
+/// Seals an id with a key, so that the holder of the key can recognise ids of the same run.
 pub fn seal(key: u64, id: u64) -> u64 {
     let rest = id >> SEAL_BITS;
     rest << SEAL_BITS | mix(key ^ mix(rest)) >> (u64::BITS - SEAL_BITS)
 }
 
-/// A bijection in which each bit depends on each (the finalizer of SplitMix64, Steele et al. 2014).
+/// A bijection in which each output bit depends on each input bit (the finalizer of SplitMix64,
+/// Steele et al. 2014).
 pub fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -150,12 +151,12 @@ impl<'a> Io<'a> {
         Self { lower, request, settings, chunk: None, ahead: None }
     }
 
-    /// The same operation, where it is about one chunk.
+    /// The same operation, restricted to one chunk.
     pub fn of_chunk(self, chunk: u64) -> Self {
         Self { chunk: Some(chunk), ..self }
     }
 
-    /// Damage, said once in the log and answered as `EIO`.
+    /// Logs damage once and returns it as `EIO`.
     pub fn damaged(&self, offset: u64, what: &'static str) -> Error {
         let (file, chunk) = (self.lower.name(), self.chunk);
         tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca verify`");
@@ -163,17 +164,17 @@ impl<'a> Io<'a> {
     }
 }
 
-/// A request of the daemon itself, where there is none of a caller.
+/// A request of the daemon itself, without a caller.
 pub fn own_request() -> Request {
     Request::default()
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means that the disk or quota is full.
 pub fn is_full(error: &Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
-/// The largest file was exceeded.
+/// The error for exceeding the maximum file size.
 pub fn too_large() -> Error {
     Errno::FBIG.into()
 }

@@ -1,12 +1,12 @@
-//! Whole trees, encoded and decoded in place while nothing is mounted over them.
+//! Encodes and decodes whole trees in place while nothing is mounted over them.
 //!
-//! A file is copied to a name of its own beside it, through a layer one way or the other; the copy
-//! is compared with it, gets all its attributes, is made durable, and trades names with it. Only
-//! then the original goes. So each file is whole at any moment, under its name; what an interrupted
-//! run left goes with the next run, which goes on where it ended.
+//! Each file is copied through a layer to a temporary name beside it. The copy is compared with the
+//! original, receives all its attributes, is made durable, and exchanges names with it. Only then
+//! is the original removed. So a complete file has the name at any moment. The next run removes
+//! what an interrupted run left and continues from there.
 //!
-//! Nothing is converted that somebody writes to: a lease tells of writers, up to the moment after
-//! the names were traded, when they can still be traded back.
+//! A file that is being written is not converted. A lease detects writers until after the exchange
+//! of the names, when the exchange can still be undone.
 
 mod contents;
 mod estimate;
@@ -46,13 +46,13 @@ pub use scope::DecodedFiles;
 use scope::{PartOfPlainTree, Rule, Scope};
 use times::Times;
 
-/// Begins the names of copies that are being made; the inode follows, in 16 hexadecimal digits.
+/// Prefix of temporary copies; the inode number follows, in 16 hexadecimal digits.
 const COPY_NAME: &str = ".fslab-convert-";
 
-/// The permission of a file's owner to write to it.
+/// Permission of the owner to write.
 const OWNER_WRITES: u32 = 0o200;
 
-/// Which way a tree is converted.
+/// Direction of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From plain files to stored files.
@@ -61,62 +61,63 @@ pub enum Direction {
     Decode,
 }
 
-/// What became of a file.
+/// Result for one file.
 #[derive(Debug)]
 pub enum Outcome {
     /// It was converted.
     Converted {
         /// Space it took before, in bytes.
         before_bytes: u64,
-        /// Space it takes now.
+        /// Space it takes now, in bytes.
         after_bytes: u64,
     },
-    /// It is as wanted already.
+    /// It already has the wanted form.
     Already,
-    /// It looks like a stored file, but all files of the tree are plain: it stays as it is.
+    /// It looks like a stored file, but all files of the tree are plain. It is left unchanged.
     Lookalike,
-    /// It was not converted: it is as it was.
+    /// It was not converted and is unchanged.
     Kept(Why),
 }
 
 /// Why a file was not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
-    /// Somebody has it open for writing.
+    /// A process has it open for writing.
     #[error("somebody is writing to it")]
     InUse,
     /// It changed while it was copied.
     #[error("it changed meanwhile")]
     Changed,
-    /// It has names elsewhere.
+    /// It has names outside the tree.
     #[error("{outside} of its {links} names are outside the tree")]
     NamesOutside {
-        /// Names that were not found.
+        /// Names that were not found in the tree.
         outside: u32,
-        /// All names.
+        /// Number of all names.
         links: u32,
     },
-    /// The copy is not the same.
+    /// The copy differs from the original.
     #[error("the copy differs at byte {offset}")]
     Differs {
-        /// Where.
+        /// Offset of the difference.
         offset: u64,
     },
-    /// Others own it, and it has several names, of which only privileged runs keep count.
+    /// It has several names and another owner. Runs need trusted xattrs to keep track of such
+    /// files.
     #[error("it has several names and another owner, and trusted xattrs can't be set")]
     NotMarkable,
-    /// Somebody wrote to it after the names were traded, and trading them back failed.
+    /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
     #[error("somebody wrote to it, and what counts is {name:?} beside it: {source}")]
     Stranded {
-        /// Where the original is.
+        /// Name of the original.
         name: OsString,
-        /// Why it does not have its name.
+        /// Why the original could not get its name back.
         source: fslab_vfs::Error,
     },
-    /// What it holds is a stored file itself, which the next run would decode too.
+    /// Its content is itself a stored file, which the next run would decode too.
     #[error("what it holds is a stored file itself, and no xattr can be set to say so: {0}")]
     Nested(#[source] fslab_vfs::Error),
-    /// It looks like a stored file, and nothing can be recorded.
+    /// It looks like a stored file, and the tree has no xattr to record whether it is one.
     #[error("it looks like a stored file, and no xattr of the tree can record whether it is one")]
     Unrecorded,
     /// It belongs to another user or group.
@@ -130,12 +131,12 @@ pub enum Why {
     /// An xattr can't be copied.
     #[error("its xattr {name:?} can't be copied: {source}")]
     Xattr {
-        /// Which one.
+        /// Name of the xattr.
         name: OsString,
-        /// Why.
+        /// The cause.
         source: fslab_vfs::Error,
     },
-    /// An original that an interrupted run left, of which no copy is there.
+    /// An original left by an interrupted run, without a matching copy.
     #[error(
         "an interrupted run left it, and nothing beside it is the same: give it its name back, \
          or remove it"
@@ -148,30 +149,30 @@ pub enum Why {
 
 type Kept<T> = std::result::Result<T, Why>;
 
-/// Takes a path in the tree, and the share of the file that is done.
+/// Takes a path in the tree, and the converted share of the file.
 type ReportShare = dyn Fn(&Path, f64) + Send + Sync;
 
-/// A tree that is being converted. Nobody else can mount or convert it.
+/// A tree that is being converted. No other process can mount or convert it.
 pub struct Conversion {
     direction: Direction,
     lower: Arc<dyn FileSystem>,
     layered: Arc<dyn FileSystem>,
     request: Request,
-    /// The ordinary user who converts; nothing where that is root.
+    /// The ordinary user who runs the conversion; `None` for root.
     user: Option<u32>,
     scope: Scope,
     /// Files that this run marked because they look like stored files.
     lookalikes: AtomicU64,
     marking: Marking,
-    /// Times of directories before they were changed.
+    /// Times of directories before the conversion changed them.
     noted_times: Mutex<HashMap<Ino, Times>>,
-    /// What failed first of what had to be tidied up, which the next run does again.
+    /// First error of tidying up; the next run repeats the work.
     untidy: Mutex<Option<fslab_vfs::Error>>,
-    /// Takes the share of a file that is done.
+    /// Receives the converted share of a file.
     report_share: Box<ReportShare>,
 }
 
-/// A name of a file: the directory, the path below the root, the file.
+/// One name of a file: its directory, its path below the root, and its inode.
 struct Place<'a> {
     parent: Ino,
     path: &'a Path,
@@ -191,10 +192,10 @@ struct Copy {
 }
 
 impl Conversion {
-    /// Takes a directory, for a layer to write to or to read from.
+    /// Opens a directory for conversion with a layer.
     ///
     /// # Errors
-    /// That it can't be used, or is in use.
+    /// The directory can't be used or is in use.
     pub fn open(
         root: &Path,
         layer: &LayerChoice,
@@ -207,10 +208,10 @@ impl Conversion {
         Self::by(request, Arc::new(lower), layer, direction, context)
     }
 
-    /// As [`Self::open`], over any file system, as root.
+    /// Like [`Self::open`], for any file system, with requests by root.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::open`].
     pub fn over(
         lower: Arc<dyn FileSystem>,
         layer: &LayerChoice,
@@ -256,18 +257,18 @@ impl Conversion {
         })
     }
 
-    /// Has the share of each file that is done reported, with its path in the tree: from 0 to 1, by
-    /// all threads, several times for a large file.
+    /// Sets the function that receives each file's progress: its path in the tree and a share from
+    /// 0 to 1. All threads call it, several times for a large file.
     pub fn report_shares(&mut self, report: impl Fn(&Path, f64) + Send + Sync + 'static) {
         self.report_share = Box::new(report);
     }
 
-    /// Converts everything on so many threads (0: one a processor); `tell` is called by them for
-    /// each regular file, once for one of several names.
+    /// Converts everything with this many threads (0: one for each processor). The threads call
+    /// `tell` once for each regular file, even if it has several names.
     ///
     /// # Errors
-    /// That directories can't be listed, the end can't be made durable, or something is left of a
-    /// file that was converted, which the next run removes.
+    /// A directory can't be listed, the end of the run can't be made durable, or tidying up after a
+    /// file failed. The next run repeats the tidying.
     pub fn run(&self, threads: usize, tell: &(dyn Fn(&Path, &Outcome) + Sync)) -> Result<()> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -283,14 +284,14 @@ impl Conversion {
         self.end_run(!is_any_kept.into_inner())
     }
 
-    /// Notes what failed though a file is converted, or is not for another reason.
+    /// Records an error of tidying up, which does not change the outcome of the file.
     fn tidied(&self, done: Result<()>) {
         if let Err(error) = done {
             self.untidy.lock().get_or_insert(error);
         }
     }
 
-    /// Converts a file of one name, or says why not.
+    /// Converts a file with one name, or returns why not.
     fn single(&self, place: &Place<'_>) -> Outcome {
         self.convert(place).unwrap_or_else(Outcome::Kept)
     }
@@ -312,7 +313,7 @@ impl Conversion {
         converted
     }
 
-    /// What to tell of a file that is converted, whatever fails from now on.
+    /// The outcome of a converted file, whatever fails from now on.
     fn converted(&self, before: &Attr, copy: Ino) -> Outcome {
         let after = self.lower.getattr(&self.request, copy, None);
         let after_blocks = after.as_ref().map_or(before.blocks, |attr| attr.blocks);
@@ -321,10 +322,10 @@ impl Conversion {
         Outcome::Converted { before_bytes, after_bytes }
     }
 
-    /// The attributes below of a file that is to be converted, or what to tell of another.
+    /// Returns the attributes below of a file to be converted, or the outcome of any other file.
     ///
-    /// A stored file without a mark gets one when a layer looks at it, which is no change by
-    /// somebody else: so one has looked before.
+    /// When a layer inspects a stored file without a mark, it sets one. That must not count as a
+    /// change by another process, so the file is inspected here first.
     fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
         if attr.size == 0 {
@@ -352,20 +353,20 @@ impl Conversion {
         self.user.is_some_and(|uid| uid != attr.uid)
     }
 
-    /// A lease on the file, where it has a path and the file system has leases. Without one, what
-    /// changes is found by its times only.
+    /// Takes a lease on the file, if it has a path and the file system supports leases. Without a
+    /// lease, changes are only detected by the file's times.
     fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
         let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // The path the kernel knows has no symbolic links: whoever puts some there by now would
-        // have anything opened, devices too.
+        // The kernel's path contains no symbolic links. Without this flag, an attacker could add
+        // one to have any file opened, even a device.
         let file = match openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::NOSYS) => return Ok(None),
             Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOENT) => return Err(Why::Changed),
             Err(error) => return Err(Why::Failed(error.into())),
         };
-        // A path may lead to another file by now.
+        // The path may lead to another file by now.
         let found = file.metadata().map_err(fslab_vfs::Error::from)?;
         let changed = (attr.changed.seconds, i64::from(attr.changed.nanoseconds));
         if (found.len(), found.ctime(), found.ctime_nsec()) != (attr.size, changed.0, changed.1) {
@@ -379,7 +380,7 @@ impl Conversion {
         }
     }
 
-    /// Makes a copy of the other kind beside a file, with all its attributes.
+    /// Makes a converted copy beside a file, with all its attributes.
     fn copy(&self, place: &Place<'_>, attr: &Attr) -> Kept<Copy> {
         let name = copy_name(attr.ino);
         self.remove(place.parent, &name)?;
@@ -396,7 +397,7 @@ impl Conversion {
         }
     }
 
-    /// Compares, gives the copy the attributes, and makes it durable.
+    /// Compares the copy, gives it the attributes, and makes it durable.
     fn complete(&self, path: &Path, attr: &Attr, copy: Ino) -> Kept<()> {
         self.compare(attr, copy, &|place, size| self.pass(path, size + place, 2 * size))?;
         self.keep_attributes(attr, copy)?;
@@ -406,7 +407,7 @@ impl Conversion {
     fn keep_attributes(&self, attr: &Attr, copy: Ino) -> Kept<()> {
         let (lower, request) = (&self.lower, &self.request);
         let xattrs = self.kept_xattrs(attr.ino)?;
-        // What a directory's default ACL gave the copy, the original need not have.
+        // The copy may have xattrs from a directory's default ACL that the original lacks.
         for name in self.kept_xattrs(copy)?.keys().filter(|name| !xattrs.contains_key(*name)) {
             lower.removexattr(request, copy, name)?;
         }
@@ -419,7 +420,8 @@ impl Conversion {
             self.set_on_copy(copy, name, value)?;
         }
         self.keep_own_xattrs(attr.ino, copy)?;
-        // Last: an ordinary user can't set xattrs of a file that this user may not write to.
+        // Last, because an ordinary user can't set xattrs of a file without the right to write to
+        // it.
         let permissions = Some(attr.permissions);
         lower.setattr(request, copy, None, &SetAttr { permissions, ..SetAttr::default() })?;
         let times = SetAttr {
@@ -430,7 +432,8 @@ impl Conversion {
         Ok(lower.setattr(request, copy, None, &times).map(drop)?)
     }
 
-    /// Does what needs the right to write to a file; an ordinary user's own file may be read-only.
+    /// Runs `work`, which needs the right to write to a file. If the user's own file is read-only,
+    /// the right is granted meanwhile.
     fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
         let refused = match work() {
             Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,
@@ -451,8 +454,8 @@ impl Conversion {
         done
     }
 
-    /// Sets an xattr of a copy. Where there is no more room, it has that of the size xattr: the
-    /// layer finds the size without it.
+    /// Sets an xattr of a copy. If there is no room, the size xattr is removed first: the layer
+    /// determines the size without it.
     fn set_on_copy(&self, copy: Ino, name: &OsStr, value: &[u8]) -> Kept<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let set = || lower.setxattr(request, copy, name, value, XattrMode::empty());
@@ -469,7 +472,7 @@ impl Conversion {
         answer.map_err(|source| Why::Xattr { name: name.to_owned(), source })
     }
 
-    /// The xattrs that a copy has of its original.
+    /// The xattrs that a copy takes from its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
         let names = match self.lower.listxattr(&self.request, ino) {
             Err(error) if crate::lower::is_absence(error.errno()) => Vec::new(),
@@ -481,7 +484,7 @@ impl Conversion {
             .collect()
     }
 
-    /// Lets the copy have the name, and the original the copy's; or the copy's name is gone.
+    /// Exchanges the names of the copy and the original; on failure removes the copy.
     fn trade(
         &self,
         place: &Place<'_>,
@@ -490,7 +493,7 @@ impl Conversion {
         lease: Option<&Lease>,
     ) -> Kept<()> {
         self.give_name(place, attr, copy, lease).inspect_err(|_| {
-            // If it is the original's by now, that is what somebody wrote to.
+            // If this name already belongs to the original, the name stays.
             self.tidied(self.remove_if(place.parent, &copy.name, copy.ino));
         })
     }
@@ -507,7 +510,8 @@ impl Conversion {
             return Err(Why::Changed);
         }
         self.exchange(place, &copy.name)?;
-        // Who opened the original up to now wrote to it: it is what counts.
+        // A process that opened the original before now may have written to it, so the original is
+        // restored.
         if is_left_alone() && self.is_unwritten(attr).is_ok() {
             return Ok(());
         }
@@ -521,7 +525,7 @@ impl Conversion {
         self.lower.rename(&self.request, parent, own, parent, other, RenameMode::EXCHANGE)
     }
 
-    /// Gives the original its name again, in place of the copy.
+    /// Gives the original its name back, replacing the copy.
     fn take_back(&self, place: &Place<'_>, name: &OsStr) -> Kept<()> {
         let (own, other) = (Name::new(place.name()), Name::new(name));
         let renamed = own.and_then(|own| Ok((own, other?))).map_err(Into::into);
@@ -532,14 +536,14 @@ impl Conversion {
         renamed.map_err(|source| Why::Stranded { name: name.to_owned(), source })
     }
 
-    /// The attributes of an original that nobody has written to; its names may have changed.
+    /// Returns the attributes of an original without later writes; its names may have changed.
     fn is_unwritten(&self, attr: &Attr) -> Kept<Attr> {
         let now = self.lower.getattr(&self.request, attr.ino, None)?;
         let key = |attr: &Attr| (attr.size, attr.modified);
         if key(&now) == key(attr) { Ok(now) } else { Err(Why::Changed) }
     }
 
-    /// Whether the name still stands for the file, and nothing of it has changed.
+    /// Whether the name still leads to the file, and the file is unchanged.
     fn is_as_it_was(&self, place: &Place<'_>, attr: &Attr) -> Result<bool> {
         let entry = self.lower.lookup(&self.request, place.parent, Name::new(place.name())?)?;
         let now = entry.attr;
@@ -548,7 +552,7 @@ impl Conversion {
         Ok(key(&now) == key(attr))
     }
 
-    /// Removes a name if it is there.
+    /// Removes a name if it exists.
     fn remove(&self, parent: Ino, name: &OsStr) -> Result<()> {
         match self.lower.unlink(&self.request, parent, Name::new(name)?) {
             Err(error) if error.errno() == Errno::NOENT => Ok(()),
@@ -556,7 +560,7 @@ impl Conversion {
         }
     }
 
-    /// Removes a name if it stands for this file.
+    /// Removes a name if it leads to this file.
     fn remove_if(&self, parent: Ino, name: &OsStr, ino: Ino) -> Result<()> {
         let found = match self.lower.lookup(&self.request, parent, Name::new(name)?) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(()),
@@ -571,7 +575,7 @@ fn other_owner(attr: &Attr) -> Why {
     Why::OtherOwner { uid: attr.uid, gid: attr.gid }
 }
 
-/// A request of whoever runs this process, at this time.
+/// A request with the credentials of this process and the current time.
 fn request_of_this_process() -> Request {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
@@ -588,7 +592,7 @@ fn copy_name(ino: Ino) -> OsString {
     format!("{COPY_NAME}{:016x}", ino.0).into()
 }
 
-/// Whether a name is one that only this module gives.
+/// Whether a name has the form of those of temporary copies.
 fn is_copy_name(name: &OsStr) -> bool {
     let digits = name.to_str().and_then(|name| name.strip_prefix(COPY_NAME));
     digits.is_some_and(|digits| {

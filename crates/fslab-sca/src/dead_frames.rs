@@ -1,9 +1,9 @@
-//! Giving back the space of frames that are no longer of use.
+//! Frees the space of dead frames.
 //!
-//! Headers stay, so that the walk over all frames works for ever: only whole blocks of bodies are
-//! punched out. Runs of small frames get one header, that of a gap. It is written over the first
-//! one's, which must not be on the way of any walk that a crash may make necessary: only frames
-//! before the checkpoint that was durable already take part.
+//! Headers stay, so that the walk over all frames always works: only whole blocks of bodies are
+//! punched out. A run of small dead frames gets a single header, that of a gap, which overwrites
+//! the first frame's header. No walk after a crash may need the overwritten header. So only frames
+//! before the last durable checkpoint take part.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -13,39 +13,39 @@ use super::context::Io;
 use super::frame::{self, Frame, Identity, Reference};
 use super::frame_reader;
 
-/// Unit in which the file system below gives space back.
+/// Unit in which the file system below frees space.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What the file system below writes as a whole or not at all.
+/// Unit that the file system below writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// Frames remembered to be joined with their neighbours.
+/// Maximum number of frames remembered for joining with their neighbours.
 const FRAGMENTS_MAX: usize = 4096;
 
-/// A stretch of the stored file without meaning, and the sequences of the frames that were there.
+/// A section of the stored file without meaning, and the sequences of the frames it replaces.
 pub struct Gap {
     pub range: Range<u64>,
     pub sequences: RangeInclusive<u64>,
 }
 
-/// Frames of no more use whose space was not given back.
+/// Dead frames whose space was not freed yet.
 #[derive(Default)]
 pub struct Garbage {
     dead: Vec<Reference>,
-    /// Pages and checkpoints that were replaced and that a slot may still lead to: dead once
-    /// another checkpoint has a slot.
+    /// Replaced pages and checkpoints that a slot may still lead to. They are dead once another
+    /// checkpoint has a slot.
     superseded: Vec<Reference>,
     /// Dead frames whose headers could be joined.
     fragments: Vec<Reference>,
     /// Bytes of the dead frames.
     dead_bytes: u64,
-    /// Fragments before this place were joined as far as they can be.
+    /// Fragments before this offset have been joined as far as possible.
     joined: u64,
-    /// Places where the gaps of a move that is going on will end: the header there stays.
+    /// Offsets where the gaps of a running move will end: the header there must stay.
     borders: Vec<u64>,
 }
 
-/// Frames whose space may be given back once a commit is durable.
+/// Frames whose space may be freed once a commit is durable.
 #[derive(Default)]
 pub struct ToGiveBack {
     dead: Vec<Reference>,
@@ -53,42 +53,42 @@ pub struct ToGiveBack {
 }
 
 impl Garbage {
-    /// Frames are of no more use.
+    /// Adds dead frames.
     pub fn add(&mut self, frames: Vec<Reference>) {
         self.dead_bytes += bytes_of(&frames);
         self.dead.extend(frames);
     }
 
-    /// A slot may still lead to frames that are of no more use.
+    /// Adds dead frames that a slot may still lead to.
     pub fn add_superseded(&mut self, frames: Vec<Reference>) {
         self.superseded.extend(frames);
     }
 
-    /// Bytes of dead frames: what the next commit may give back.
+    /// Bytes of dead frames that the next commit may free.
     pub fn bytes(&self) -> u64 {
         self.dead_bytes
     }
 
-    /// How many frames are known to be dead.
+    /// Number of known dead frames.
     #[cfg(test)]
     pub fn dead_count(&self) -> usize {
         self.dead.len()
     }
 
-    /// Remembers at most so many dead frames: space of the others comes back with packing.
+    /// Keeps at most this many dead frames; the space of the others is freed by packing.
     pub fn keep_at_most(&mut self, frames: usize) {
         if self.dead.len() > frames {
-            // Asked after each frame of a walk: what stays is not counted again.
+            // This runs after each frame of a walk, so the kept frames are not counted again.
             self.dead_bytes -= bytes_of(&self.dead.split_off(frames));
         }
     }
 
-    /// Gaps will end at a place: what lies before it is not joined with what lies behind.
+    /// Sets a border for a running move: frames on different sides of it are not joined.
     pub fn keep_apart(&mut self, border: u64) {
         self.borders.push(border);
     }
 
-    /// What lies before a place became gaps, which need no more care.
+    /// Forgets everything before an offset, which has been replaced by gaps.
     pub fn forget_before(&mut self, border: u64) {
         self.borders.retain(|other| *other > border);
         for frames in [&mut self.fragments, &mut self.dead, &mut self.superseded] {
@@ -97,7 +97,7 @@ impl Garbage {
         self.dead_bytes = bytes_of(&self.dead);
     }
 
-    /// Hands over what may be given back after the next commit.
+    /// Returns the frames to be freed after the next commit.
     pub fn take(&mut self) -> ToGiveBack {
         self.dead_bytes = 0;
         let (dead, superseded) =
@@ -105,13 +105,13 @@ impl Garbage {
         ToGiveBack { dead, superseded }
     }
 
-    /// The commit failed.
+    /// Takes the frames back after a failed commit.
     pub fn take_again(&mut self, frames: ToGiveBack) {
         self.add(frames.dead);
         self.superseded.extend(frames.superseded);
     }
 
-    /// Punches dead frames. Those that end at or before `joinable` may be joined.
+    /// Punches dead frames. Frames that end at or before `joinable` may be joined.
     pub fn give_back(
         &mut self,
         io: Io<'_>,
@@ -119,11 +119,11 @@ impl Garbage {
         frames: ToGiveBack,
         joinable: u64,
     ) {
-        // The other slot still leads to these: they go with the next commit.
+        // The other slot still leads to these; the next commit frees them.
         self.add(frames.superseded);
         if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
             match error.errno() {
-                // The file system below has no holes: space comes back with packing.
+                // The file system below has no holes: packing frees the space.
                 Errno::OPNOTSUPP => {}
                 _ => tracing::warn!(%error, file = %io.lower.name(), "could not give space back"),
             }
@@ -144,13 +144,13 @@ impl Garbage {
         self.join_fragments(io, identity, joinable)
     }
 
-    /// Whether fragments before a place may be joined that could not be before.
+    /// Whether a new `joinable` allows joining more fragments.
     pub fn may_join(&self, joinable: u64) -> bool {
         let is_new = |frame: &Reference| frame.end() > self.joined && frame.end() <= joinable;
         joinable > self.joined && self.fragments.iter().any(is_new)
     }
 
-    /// Joins runs of dead frames. What can't be joined is not tried again.
+    /// Joins runs of dead frames. Each run is tried only once.
     fn join_fragments(&mut self, io: Io<'_>, identity: &Identity, joinable: u64) -> Result<()> {
         self.fragments.sort_unstable_by_key(|frame| frame.offset);
         let (mut done, mut gaps, mut answer) = (Vec::new(), Vec::new(), Ok(()));
@@ -174,30 +174,30 @@ fn bytes_of(frames: &[Reference]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.stored_length)).sum()
 }
 
-/// Gives back the space of a frame's body.
+/// Frees the space of a frame's body.
 pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
     let Range { start, end } = blocks_of(identity, frame);
     if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
 }
 
-/// The whole blocks in a frame's body, which go once it is of no more use.
+/// The whole blocks in a frame's body, which are punched once it is dead.
 pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
     let body = frame.offset + identity.header_bytes() as u64;
     body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
 }
 
-/// Makes one gap of frames that lie one behind the other.
+/// Makes one gap of adjacent frames.
 fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference> {
     let (first, last) = (run[0], run[run.len() - 1]);
     let begin = frame_reader::header(io, identity, first.offset)?;
     let end = frame_reader::header(io, identity, last.offset)?;
     let sequences = begin.sequence..=end.last_sequence();
     let gap = Gap { range: first.offset..last.end(), sequences };
-    // A walk that goes over the gap finds the size that was there behind the last frame.
+    // A walk that passes the gap finds the size after its last frame.
     make_gap(io, identity, &gap, end.file_size)
 }
 
-/// Writes the header of a gap, and gives its space back.
+/// Writes the header of a gap, and frees its space.
 pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> Result<Reference> {
     let offset = gap.range.start;
     let stored_length = (gap.range.end - offset) as u32;
@@ -209,7 +209,7 @@ pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> R
     Ok(made)
 }
 
-/// Leaves out the frames in some ranges. Both are ordered: there may be a great many of either.
+/// Removes the frames in some ranges. Both lists are sorted, because each may be very long.
 fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     let mut ranges = ranges.iter().peekable();
     fragments.retain(|frame| {
@@ -218,9 +218,9 @@ fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     });
 }
 
-/// Frames, ordered, that lie one behind the other before `joinable` and on one side of each border,
-/// and are worth joining. The header that is written over the first one's lies in one sector: no
-/// crash leaves half of it.
+/// Groups sorted, adjacent frames into runs worth joining, all before `joinable` and on one side of
+/// each border. The header of the first frame, which is overwritten, must lie in one sector, so
+/// that no crash leaves half of it.
 fn runs(
     fragments: &[Reference],
     joinable: u64,
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// A crash may leave half of a header that lies in two sectors.
+    /// A crash may leave half of a header that spans two sectors.
     #[test]
     fn no_run_begins_with_a_header_in_two_sectors() {
         const HEADER_BYTES: u64 = 72;
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!((garbage.dead_count(), garbage.bytes()), (1, 100));
     }
 
-    /// A walk asks for the bound after each frame, also of a file that was made to have many.
+    /// A walk enforces the bound after each frame, even in a file crafted to have many frames.
     #[test]
     fn a_bound_that_is_kept_costs_nothing() {
         const MOST: u64 = 400_000;
@@ -321,7 +321,7 @@ mod tests {
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
     }
 
-    /// A file whose streams were written beside each other dies in millions of short runs.
+    /// A file with interleaved streams may die in millions of short runs.
     #[test]
     fn a_great_many_runs_are_left_out_at_once() {
         let mut frames: Vec<Reference> =

@@ -7,11 +7,11 @@ use quick_cache::sync::Cache;
 
 use super::frame::Reference;
 
-/// A frame among those of all files: the file's id, and which frame. A place of a file may hold
-/// another frame later, after packing.
+/// Key of a frame among those of all files: the file's id and the frame's reference. After packing,
+/// the same offset of a file may hold another frame.
 pub type FrameKey = (u64, Reference);
 
-/// Content of frames. A frame never changes, so nothing ever gets stale.
+/// Content of frames. A frame never changes, so no entry becomes stale.
 pub type DecodedCache = Cache<FrameKey, Arc<Vec<u8>>, BytesOfContent>;
 
 /// Weighs cached content by its bytes.

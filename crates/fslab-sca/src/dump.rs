@@ -1,4 +1,4 @@
-//! What a stored file consists of, byte for byte, in lines of text. Any bytes are taken calmly.
+//! Dumps a stored file as lines of text, byte for byte. Any input is accepted without a panic.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use super::frame::{Frame, Identity};
 use super::recovery::{self, Walk};
 use super::superblock;
 
-/// A stretch of a stored file.
+/// A section of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stretch {
-    /// The head, or as much of it as there is.
+    /// The head, or the part of it that exists.
     Head { length: u64 },
-    /// A frame, found by the walk.
+    /// A frame found by the walk.
     Frame(Frame),
-    /// What the walk can't pass: everything from here to the end.
+    /// Everything from the first unreadable frame to the end.
     Rest { offset: u64, length: u64 },
 }
 
-/// Takes a file apart without a gap. The walk begins at the first frame, whatever slots say.
+/// Divides a file into sections without gaps. The walk starts at the first frame and ignores slots.
 ///
 /// # Errors
-/// What reading the file below answers.
+/// Errors of reading the file below.
 pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Result<Vec<Stretch>> {
     let mut stretches = vec![Stretch::Head { length: length.min(HEAD_BYTES) }];
     let mut walk = Walk::new(io, length, true);
@@ -37,10 +37,10 @@ pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Res
     Ok(stretches)
 }
 
-/// Writes a line for each stretch.
+/// Writes a line for each section.
 ///
 /// # Errors
-/// What reading the file below or writing the text answers.
+/// Errors of reading the file below or of writing the text.
 pub fn dump(
     io: Io<'_>,
     identity: &Identity,

@@ -1,27 +1,27 @@
-//! Encodes content to bodies of frames.
+//! Encodes content into bodies of frames.
 
 use fslab_vfs::{Errno, Result};
 
 use super::codec::CodecSpec;
 use super::context::Settings;
 
-/// A body and whether its content is in it as it is.
+/// A body, and whether it holds the content raw.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Encoded {
     pub raw: bool,
     pub body: Vec<u8>,
 }
 
-/// Content shorter than this is tried without a look at it first.
+/// Shorter content is encoded without sampling it first.
 const SAMPLED_BYTES_MIN: usize = 16 << 10;
-/// Pieces looked at, and bytes of each.
+/// Number of samples, and bytes in each.
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 256;
-/// Bits a byte above which content is taken for random. What is random shows 7.95 in a sample of
-/// 4 KiB; text stays below 6, programs below 7.
+/// Entropy in bits per byte above which content counts as random. Random data shows 7.95 in a
+/// sample of 4 KiB; text stays below 6, programs below 7.
 const RANDOM_BITS_A_BYTE: f64 = 7.85;
 
-/// Encodes several chunks, side by side if that is worth it.
+/// Encodes several chunks, in parallel if that is worthwhile.
 pub fn encode_all(
     settings: &Settings,
     codec: &'static CodecSpec,
@@ -35,7 +35,7 @@ pub fn encode_all(
     settings.workers.side_by_side(&mut contents, &encode).into_iter().collect()
 }
 
-/// Encodes one chunk, or stores it as it is where encoding gains too little.
+/// Encodes one chunk, or stores it raw if encoding gains too little.
 pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) -> Result<Encoded> {
     if codec.compresses && looks_random(content) {
         return Ok(Encoded { raw: true, body: (codec.store)(content) });
@@ -54,7 +54,7 @@ pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) ->
     Ok(Encoded { raw: false, body })
 }
 
-/// Whether a few samples hold all byte values about equally often.
+/// Whether a few samples contain all byte values about equally often.
 fn looks_random(content: &[u8]) -> bool {
     if content.len() < SAMPLED_BYTES_MIN {
         return false;

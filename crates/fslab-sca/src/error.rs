@@ -1,4 +1,4 @@
-//! What can go wrong with stored files outside a mount.
+//! Errors of tools for stored files and trees outside a mount.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a tool refuses a stored file or a tree of stored files, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The layer of a conversion can't be had.
+    /// The layer of a conversion can't be built.
     #[error(transparent)]
     Layers(#[from] fslab_layers::Error),
-    /// All that can be found of a stored file was shown, and that is not all of it.
+    /// A stored file was shown only in part, because something is missing.
     #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// In the stored file.
+        /// Offset in the stored file.
         offset: u64,
-        /// The part that could not be found.
+        /// The missing part.
         what: String,
     },
     /// A stored file can't be used.
@@ -26,7 +26,7 @@ pub enum Error {
     StoredFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: fslab_vfs::Error,
     },
     /// A layer does not encode.
@@ -35,16 +35,16 @@ pub enum Error {
         /// The layer.
         layer: &'static str,
     },
-    /// A tree lies in another one whose files are all plain.
+    /// A tree lies inside another tree whose files are all plain.
     #[error(
         "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
          xattr user.fslab.sca.tree", path.display()
     )]
     PartOfPlainTree {
-        /// The other one.
+        /// The surrounding tree.
         path: PathBuf,
     },
-    /// A file is no stored file.
+    /// A file is not a stored file.
     #[error("{} is not a stored file of an fslab layer", path.display())]
     NoStoredFile {
         /// The file.

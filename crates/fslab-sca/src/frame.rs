@@ -1,4 +1,4 @@
-//! Frames: building them into a buffer, and reading their headers back.
+//! Frames: building them in a buffer, and parsing their headers.
 
 use std::ops::RangeInclusive;
 
@@ -10,19 +10,19 @@ use super::format::{
     ReferenceRecord, SIZE_MAX, crc_of,
 };
 
-/// What a stored file is: the same in its head, its slots and each of its frames.
+/// The identity of a stored file, which is the same in its head, its slots and each of its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// How its chunks are encoded and wrapped.
     pub codec: &'static CodecSpec,
     /// Bytes of a chunk, as a power of two.
     pub chunk_log2: u8,
-    /// Tells it from every other.
+    /// A number unique to this file.
     pub file_id: u64,
 }
 
 impl Identity {
-    /// From numbers that were stored; `None` for what this version does not know.
+    /// Makes an identity from stored numbers; `None` if this version does not know them.
     pub fn from_stored(codec: u8, chunk_log2: u8, file_id: u64) -> Option<Self> {
         let codec = CodecSpec::by_number(codec)?;
         CHUNK_LOG2.contains(&chunk_log2).then_some(Self { codec, chunk_log2, file_id })
@@ -47,14 +47,14 @@ impl PartialEq for Identity {
     }
 }
 
-/// Where a frame lies and which it is.
+/// The place of a frame, and the checksum that identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// In the stored file. 0 stands for nothing, or for a frame that is known to be lost.
+    /// Offset in the stored file. 0 stands for no frame, or for a frame that is known to be lost.
     pub offset: u64,
-    /// Of the whole frame.
+    /// Length of the whole frame.
     pub stored_length: u32,
-    /// Of the frame's header.
+    /// Checksum of the frame's header.
     pub header_crc: u32,
 }
 
@@ -62,17 +62,17 @@ impl Reference {
     /// No frame.
     pub const NONE: Self = Self { offset: 0, stored_length: 0, header_crc: 0 };
 
-    /// Whether there is nothing to be found.
+    /// Whether the reference leads to no frame.
     pub fn is_none(self) -> bool {
         self.offset == 0
     }
 
-    /// Whether it lies where a frame can lie.
+    /// Whether the offset is possible for a frame.
     pub fn is_sound(self) -> bool {
         self.offset <= SIZE_MAX
     }
 
-    /// The first byte behind the frame.
+    /// End of the frame, exclusive.
     pub fn end(self) -> u64 {
         self.offset + u64::from(self.stored_length)
     }
@@ -94,14 +94,14 @@ impl Reference {
     }
 }
 
-/// Content of a chunk that one frame holds, all of it or a part.
+/// The content of a chunk in one frame, all of it or a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The frame.
     pub frame: Reference,
-    /// Where in the chunk its content begins to count.
+    /// Start of the valid content within the chunk.
     pub from: u32,
-    /// Where it ends to count.
+    /// End of the valid content within the chunk.
     pub to: u32,
 }
 
@@ -110,7 +110,7 @@ impl Entry {
         EntryRecord { frame: self.frame.to_record(), from: self.from.into(), to: self.to.into() }
     }
 
-    /// `None` for what makes no sense, in a record whose checksum was right all the same.
+    /// Parses a record; `None` if it is invalid in spite of a correct checksum.
     pub fn from_record(record: &EntryRecord) -> Option<Self> {
         let frame = Reference::from_record(&record.frame);
         let (from, to) = (record.from.get(), record.to.get());
@@ -119,7 +119,7 @@ impl Entry {
     }
 }
 
-/// A frame, as its header tells.
+/// A frame, as described by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: Kind,
@@ -134,7 +134,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// What the writer decides of a frame; the rest is still to be given.
+    /// A frame with the fields that the writer decides; the others are set later.
     pub fn new(kind: Kind, position: u64, file_size: u64) -> Self {
         Self {
             kind,
@@ -155,12 +155,12 @@ impl Frame {
         Self { sequence: first, ..Self::new(Kind::Gap, last - first, file_size) }
     }
 
-    /// The content as an entry of the index.
+    /// The index entry for the content.
     pub fn entry(&self) -> Entry {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
     }
 
-    /// The sequence that the next frame follows: a gap may stand for several.
+    /// The sequence before that of the next frame: a gap may stand for several.
     pub fn last_sequence(&self) -> u64 {
         if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
     }
@@ -171,17 +171,17 @@ impl Frame {
     }
 }
 
-/// A frame to be written: what the writer decides of its header, and its body.
+/// A frame to be written: its header, as far as the writer decides it, and its body.
 pub struct NewFrame {
-    /// Its sequence, place and checksums are still to be given.
+    /// The header; sequence, place and checksums are set later.
     pub frame: Frame,
     pub body: Vec<u8>,
-    /// Of metadata, unpacked.
+    /// The unpacked payload of metadata.
     pub payload: Vec<u8>,
 }
 
-/// Appends a frame to a buffer that will lie at `base` in the stored file; answers it with its
-/// place and checksums.
+/// Appends a frame to a buffer that will be written at `base` in the stored file. Returns the frame
+/// with its place and checksums.
 pub fn append(
     out: &mut Vec<u8>,
     base: u64,
@@ -198,12 +198,12 @@ pub fn append(
     sealed
 }
 
-/// The header of a gap at a place: its body is what lies there.
+/// Makes the header of a gap at a place; the bytes that follow become its body.
 pub fn gap(identity: &Identity, gap: Frame, offset: u64, stored_length: u32) -> Vec<u8> {
     header(identity, &seal(identity, gap, offset, stored_length))
 }
 
-/// The header of a frame, as it was written.
+/// Makes the header of a frame exactly as it was written.
 pub fn header(identity: &Identity, frame: &Frame) -> Vec<u8> {
     let is_wrapped_as_content = frame.kind.has_content() || frame.kind == Kind::Gap;
     let body = match is_wrapped_as_content {
@@ -249,13 +249,13 @@ fn record_of(identity: &Identity, frame: &Frame) -> RecordBytes {
     bytes
 }
 
-/// Reads the header of a frame of this file at this place.
+/// Parses the header of a frame of this file at this offset.
 pub fn parse(identity: &Identity, header: &[u8], offset: u64) -> Result<Frame, &'static str> {
     let (found, frame) = parse_any(identity.codec, header, offset)?;
     if found == *identity { Ok(frame) } else { Err("a frame of another file") }
 }
 
-/// Reads a header without knowing the file: what it says of the file, and the frame.
+/// Parses the header of a frame of any file; returns the file's identity and the frame.
 pub fn parse_any(
     codec: &'static CodecSpec,
     header: &[u8],
@@ -278,7 +278,7 @@ pub fn parse_any(
     Ok((identity, checked(&identity, &record)?))
 }
 
-/// Bounds everything a header says, so that plain arithmetic is safe afterwards.
+/// Checks the bounds of all header fields, so that later arithmetic can't overflow.
 fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static str> {
     const WRONG: Result<Frame, &str> = Err("a frame header that makes no sense");
     let kind = Kind::from_number(record.kind).ok_or("a frame of unknown kind")?;
@@ -314,14 +314,15 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
     })
 }
 
-/// Whether a walk may come to any sequence by it: enough must be left for the frames to come.
+/// Whether a walk may reach an arbitrary sequence by a frame of this kind. Enough numbers must then
+/// remain for later frames.
 fn leaps(kind: Kind) -> bool {
     matches!(kind, Kind::Gap | Kind::Checkpoint)
 }
 
-/// As [`parse`], for a header that may have one wrong byte: the walk over frames must not end at a
-/// single flipped bit. Every byte is tried with every value; identity, offset and checksum leave
-/// no room for a wrong guess.
+/// Like [`parse`], but repairs one wrong byte: a single flipped bit must not end the walk over the
+/// frames. It tries every byte with every value. Identity, offset and checksum rule out a wrong
+/// guess.
 pub fn parse_mending(
     identity: &Identity,
     header: &[u8],
@@ -334,15 +335,15 @@ pub fn parse_mending(
     mended(header, |attempt| parse(identity, attempt, offset).ok()).map_or(answer, Ok)
 }
 
-/// The body of a frame that holds some numbers, if one byte of it is wrong; tried as above.
+/// Repairs one wrong byte in the body of a frame with a few numbers, in the same way.
 pub fn mended_body(body: &[u8], crc: u32) -> Option<Vec<u8>> {
-    // Whoever crafts a long one gets no time for it.
+    // Longer bodies are refused, so that a crafted file can't use much time.
     const LONGEST: usize = 64;
     let is_right = |attempt: &[u8]| (crc32c::crc32c(attempt) == crc).then(|| attempt.to_vec());
     if body.len() <= LONGEST { mended(body, is_right) } else { None }
 }
 
-/// What `fits` makes of bytes of which one has another value, for the first that it takes.
+/// Tries every value of every single byte; returns the first result of `fits`.
 fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let mut attempt = bytes.to_vec();
     for index in 0..bytes.len() {
@@ -357,7 +358,7 @@ fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     None
 }
 
-/// How a file is encoded.
+/// The encoding of a file.
 #[derive(Clone, Copy)]
 pub struct Encoding {
     pub codec: &'static CodecSpec,

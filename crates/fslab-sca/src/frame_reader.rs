@@ -1,4 +1,4 @@
-//! Reading single frames that must be there.
+//! Reads single frames that must exist.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use super::context::Io;
 use super::format::{FRAME_BYTES_MAX, Kind};
 use super::frame::{Frame, Identity, Reference, parse_mending};
 
-/// The body of a frame, as it was read with its header.
+/// The body of a frame, which was read together with its header.
 pub struct Body {
     bytes: Vec<u8>,
     header_bytes: usize,
@@ -22,10 +22,10 @@ impl Deref for Body {
     }
 }
 
-/// Reads a frame, header and body, with every checksum.
+/// Reads a frame, header and body, and verifies all checksums.
 ///
 /// # Errors
-/// `EIO` where it is not there whole.
+/// `EIO` if the frame is not valid.
 pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Body)> {
     let (offset, header_bytes) = (reference.offset, identity.header_bytes());
     if reference.is_none() {
@@ -40,7 +40,7 @@ pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(F
         return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
     }
     let body = Body { bytes, header_bytes };
-    // As the walk does: what it took for a frame must be one for everybody.
+    // Repairs one byte as the walk does: what the walk accepts must be accepted everywhere.
     let frame = parse_mending(identity, &body.bytes[..header_bytes], offset)
         .map_err(|what| io.damaged(offset, what))?;
     if frame.reference != reference {
@@ -52,20 +52,20 @@ pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(F
     Ok((frame, body))
 }
 
-/// Reads the header of a frame, of which only the place need be known.
+/// Reads the header of the frame at an offset.
 ///
 /// # Errors
-/// `EIO` where there is none of this file.
+/// `EIO` if there is no frame of this file.
 pub fn header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<Frame> {
     let header = io.lower.read(io.request, offset, identity.header_bytes())?;
-    // As the walk does, for whom a frame with one wrong byte in its header is one.
+    // Repairs one byte, as the walk does.
     parse_mending(identity, &header, offset).map_err(|what| io.damaged(offset, what))
 }
 
-/// Reads a frame of metadata; answers its payload, checked.
+/// Reads a frame of metadata; returns its verified payload.
 ///
 /// # Errors
-/// As [`frame`].
+/// As for [`frame`].
 pub fn metadata(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Vec<u8>)> {
     let (found, body) = frame(io, identity, reference)?;
     if found.kind == Kind::Gap {

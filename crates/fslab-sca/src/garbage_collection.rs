@@ -1,13 +1,13 @@
-//! Cleaning: what is of use is written anew behind everything, and all before becomes one gap.
+//! Garbage collection: live content is appended again, and everything before it becomes one gap.
 //!
-//! Space of single dead frames comes back by punching, but only whole blocks of it. A file that is
-//! rewritten in small pieces would grow for ever. So once it holds more garbage than content (and
-//! than `garbage` allows), every chunk is appended once more, by the rules of any other write, and
-//! what lies before is given back as a whole. A crash on the way finds chunks in the old place or
-//! in the new one, which hold the same.
+//! The space of single dead frames is freed by punching, but only in whole blocks. A file that is
+//! rewritten in small pieces would grow without limit. So once a file holds more garbage than
+//! content (and than `garbage` allows), every chunk is appended once more, like any other write.
+//! Then the space before is freed as a whole. After a crash in between, each chunk is found in the
+//! old or in the new place, with the same content.
 //!
-//! This is not packing (see `pack`): the stored file stays in log form, and its length grows
-//! although the space it takes does not.
+//! This is not packing (see `pack`): the stored file stays in log form. Its length grows, but its
+//! allocated space does not.
 
 use std::ops::Range;
 
@@ -22,28 +22,29 @@ use super::frame_reader;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 
-/// Bytes moved with one write, and frames: each may need a page of the index of its own.
+/// Limits of bytes and frames moved with one write. Each frame may need its own page of the index.
 const BATCH_BYTES: usize = 1 << 20;
 pub const BATCH_FRAMES: usize = 512;
 
-/// The longest gap.
+/// Maximum length of a gap in bytes.
 pub const GAP_BYTES_MAX: u64 = 1 << 31;
 
-/// Content on its way behind a border.
+/// A running move of content behind a border.
 pub struct Move {
-    /// Where the file ended.
+    /// End of the file when the move began.
     border: u64,
-    /// Of the last frame before it.
+    /// Sequence of the last frame before the border.
     sequence: u64,
-    /// The next chunk.
+    /// The next chunk to be moved.
     next: u64,
-    /// Where the file ended when space was last given back.
+    /// End of the file when space was last freed.
     given_back: u64,
     is_everything: bool,
 }
 
-/// Commits the file and cleans it, as far as each is due. A disk without room for cleaning is
-/// no error. After success and after failure, the next attempt waits until more was written.
+/// Commits the file and collects its garbage, as far as each is due. A disk without room for the
+/// collection is not an error. After success and failure alike, the next attempt waits for further
+/// writes.
 pub fn tend(file: &impl Steps) -> Stepped<()> {
     let committed = commit_where_due(file);
     file.look_and_note(|io, log| {
@@ -76,7 +77,7 @@ fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     if !file.look(|io, log| log.wants_cleaning(io))? {
         return Ok(());
     }
-    // Perhaps it is enough to punch.
+    // Punching may free enough.
     commit(file, true)?;
     if file.look(|io, log| Ok(log.wants_cleaning(io)? && log.has_room_to_clean(io)?))? {
         clean(file)?;
@@ -84,14 +85,14 @@ fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     Ok(())
 }
 
-/// Moves everything behind the end, and gives back what lies before.
+/// Moves all content behind the end, and frees the space before it.
 pub fn clean(file: &impl Steps) -> Stepped<()> {
     let mut moving = file.step(|_, log| Ok(log.begin_move()))?;
     while move_some(file, &mut moving)? {}
     end_move(file, &moving).map(drop)
 }
 
-/// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
+/// Moves about a mebibyte; returns whether there may be more. Others may write meanwhile.
 pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     clear_end(file)?;
     let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end())))?;
@@ -102,17 +103,19 @@ pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     Ok(has_more)
 }
 
-/// Makes gaps of all before the border, if nothing of use is left there; answers whether so.
+/// Turns everything before the border into gaps, if no live content is left there. Returns whether
+/// it did.
 pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
     let is_led_to = commit_with_slot(file)?;
     let gaps = file.step(|io, log| {
-        // Any older checkpoint, behind the border or not, may have pages of its index before it.
+        // The index pages of an older checkpoint may lie before the border, wherever the checkpoint
+        // is.
         let is_free =
             moving.is_everything && is_led_to && log.commits.slotted().offset >= moving.border;
         if is_free { log.gaps_before(io, moving).map(Some) } else { Ok(None) }
     })?;
     let Some(gaps) = gaps else { return Ok(false) };
-    // The first leads to the others, so it is written when they are there.
+    // The first gap leads to the others, so it is written last.
     let Some((first, others)) = gaps.split_first() else { return Ok(true) };
     if !others.is_empty() {
         file.step(|io, log| log.make_gaps(io, others))?;
@@ -126,7 +129,7 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
 }
 
 impl Log {
-    /// Begins to move everything behind the present end.
+    /// Starts moving everything behind the current end.
     pub fn begin_move(&mut self) -> Move {
         let (border, sequence) = (self.end(), self.journal.sequence());
         self.garbage.keep_apart(border);
@@ -146,7 +149,7 @@ impl Log {
                     batch_bytes += frame.body.len();
                     batch.push(frame);
                 }
-                // What can't be read stays where it is: perhaps somebody can mend it.
+                // Unreadable content stays in its place, because it may be repaired later.
                 Err(error) if error.errno() == Errno::IO => moving.is_everything = false,
                 Err(error) => return Err(error),
             }
@@ -157,7 +160,8 @@ impl Log {
         Ok(!is_last)
     }
 
-    /// All that a chunk holds in one new frame: with the body of the old one if that is all.
+    /// Makes one new frame for a chunk's whole content. It reuses the old body if that is all of
+    /// it.
     pub fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
         let has_tail = !self.map.segments(chunk).is_empty();
         if let Some(entry) = self.map.entry(io, chunk)?.filter(|_| !has_tail) {
@@ -171,10 +175,10 @@ impl Log {
         self.encoded(io, chunk, &self.map.chunk_content(io, chunk)?)
     }
 
-    /// The gaps that take the place of all before a move's border, where no frame is of use any
-    /// more; none if they are there already.
+    /// Returns the gaps that replace everything before a move's border, where no live frame is
+    /// left. Returns none if they exist already.
     fn gaps_before(&self, io: Io<'_>, moving: &Move) -> Result<Vec<Gap>> {
-        // Another move, which began later, may have ended before.
+        // Another move, which began later, may have ended first.
         if end_of(&self.leading_gaps(io)?) >= moving.border {
             return Ok(Vec::new());
         }
@@ -190,8 +194,8 @@ impl Log {
     }
 }
 
-/// Gaps that fill a range and stand for the sequences from `first` to `last`; none if these are
-/// fewer than the gaps.
+/// Returns gaps that fill a range and stand for the sequences from `first` to `last`. Returns
+/// `None` if there are fewer sequences than gaps.
 fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
     let step = usize::try_from(GAP_BYTES_MAX).ok()?;
     let starts = range.clone().step_by(step).zip(first..);
@@ -203,7 +207,7 @@ fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
     starts.map(gap).collect()
 }
 
-/// Where gaps that the file begins with end.
+/// End of the gaps at the beginning of the file.
 pub fn end_of(gaps: &[Frame]) -> u64 {
     gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }

@@ -1,8 +1,8 @@
-//! The index: from a chunk to the frame that holds it, as a tree whose pages load on demand.
+//! The index maps a chunk to the frame that holds it. It is a tree whose pages load on demand.
 //!
-//! A radix tree of fan-out [`FAN_OUT`]. Pages that were changed are written anew with the next
-//! checkpoint, and so are those above them; a page on disk is never changed. Clean pages are
-//! dropped again when many are loaded.
+//! The tree is a radix tree with fan-out [`FAN_OUT`]. The next checkpoint writes changed pages and
+//! the pages above them to new places; a page on disk is never changed. Clean pages are dropped
+//! when many are loaded.
 
 use fslab_vfs::Result;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,13 +10,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::format::{FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
 use super::frame::{Entry, Reference};
 
-/// Pages kept although they could be loaded again: half a megabyte.
+/// Number of clean pages kept in memory: half a megabyte.
 pub const CLEAN_PAGES_MAX: usize = 128;
 
-/// Reads a page: its reference, level and first chunk lead to its payload.
+/// Loads the payload of a page, given its reference, level and first chunk.
 pub type LoadPage<'a> = dyn Fn(Reference, u8, u64) -> Result<Vec<u8>> + 'a;
 
-/// Writes a page: its level, first chunk and payload lead to its reference.
+/// Writes a page, given its level, first chunk and payload; returns its reference.
 pub type WritePage<'a> = dyn FnMut(u8, u64, &[u8]) -> Reference + 'a;
 
 /// The index of one file.
@@ -25,7 +25,7 @@ pub struct Index {
     levels: u8,
     root: Link,
     loaded: usize,
-    /// Of these, pages that were changed since they were last written.
+    /// Number of loaded pages that were changed since they were last written.
     changed: usize,
 }
 
@@ -38,7 +38,7 @@ enum Link {
 
 #[derive(Debug)]
 struct Page {
-    /// Where it was loaded from or last written; nothing of that is there once it is dirty.
+    /// Where the page was loaded from or last written. A dirty page differs from this copy.
     stored: Option<Reference>,
     dirty: bool,
     slots: Slots,
@@ -50,7 +50,7 @@ enum Slots {
     Inner(Sparse<Link>),
 }
 
-/// A page that is on disk and no longer used.
+/// References to pages on disk that are no longer used.
 pub type Retired = Vec<Reference>;
 
 impl Default for Index {
@@ -59,7 +59,7 @@ impl Default for Index {
     }
 }
 
-/// Chunks that a tree of so many levels covers; `None` for all there are.
+/// Number of chunks that a tree of this many levels covers; `None` if it covers all.
 fn capacity(levels: u8) -> Option<u64> {
     FAN_OUT.checked_pow(u32::from(levels))
 }
@@ -69,14 +69,15 @@ fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
 }
 
-/// Whether nothing in a page is of a chunk behind `chunk_max`. What is too short is no page at all.
+/// Whether a page refers to no chunk behind `chunk_max`. A truncated payload does not count as a
+/// page.
 pub fn leads_at_most_to(payload: &[u8], level: u8, first: u64, chunk_max: u64) -> bool {
     let Ok((page, _)) = PageRecord::read_from_prefix(payload) else { return false };
     let last = u128::from_le_bytes(page.present).checked_ilog2();
     last.is_none_or(|last| first.saturating_add(u64::from(last) * span(level)) <= chunk_max)
 }
 
-/// Chunks below one slot of a page at `level`.
+/// Number of chunks below one slot of a page at `level`.
 fn span(level: u8) -> u64 {
     1 << (FAN_OUT.trailing_zeros() * u32::from(level))
 }
@@ -89,12 +90,12 @@ impl Index {
         Self { levels, root, loaded: 0, changed: 0 }
     }
 
-    /// Pages that were changed since they were last written: they must stay in memory.
+    /// Number of changed pages, which must stay in memory until they are written.
     pub fn changed_pages(&self) -> usize {
         self.changed
     }
 
-    /// How many levels there are.
+    /// Number of levels.
     pub fn levels(&self) -> u8 {
         self.levels
     }
@@ -103,7 +104,7 @@ impl Index {
         capacity(self.levels).is_none_or(|capacity| chunk < capacity) && self.levels > 0
     }
 
-    /// What a chunk holds.
+    /// The entry of a chunk.
     pub fn get(&mut self, chunk: u64, load: &LoadPage<'_>) -> Result<Option<Entry>> {
         if !self.covers(chunk) {
             return Ok(None);
@@ -126,7 +127,7 @@ impl Index {
         }
     }
 
-    /// Sets what a chunk holds, and answers what it held.
+    /// Sets the entry of a chunk and returns the old one.
     pub fn set(
         &mut self,
         chunk: u64,
@@ -136,7 +137,7 @@ impl Index {
         if entry.is_none() && !self.covers(chunk) {
             return Ok(None);
         }
-        // Load the way down first: a failure must leave the tree as it was.
+        // The path is loaded first, because a failure must leave the tree as it was.
         let before = self.get(chunk, load)?;
         if before == entry {
             return Ok(before);
@@ -178,7 +179,7 @@ impl Index {
         }
     }
 
-    /// The first chunk at or behind `chunk` that holds something.
+    /// Returns the first chunk at or behind `chunk` with an entry.
     pub fn next_present(
         &mut self,
         chunk: u64,
@@ -191,27 +192,27 @@ impl Index {
         next_in(&mut self.root, level, 0, chunk, load, &mut self.loaded)
     }
 
-    /// Writes every page that was changed, the lower ones first, and answers the new root page.
-    /// Pages they replace are added to `retired`.
+    /// Writes every changed page, the lower ones first, and returns the new root page. Replaced
+    /// pages are added to `retired`.
     pub fn write(&mut self, write: &mut WritePage<'_>, retired: &mut Retired) -> Reference {
         match self.levels {
             0 => Reference::NONE,
             levels => {
                 self.root.write(levels - 1, 0, write, retired);
-                // Pages that became empty are gone.
+                // Pages that became empty were dropped.
                 (self.loaded, self.changed) = (self.root.loaded_pages(), 0);
                 self.root.reference()
             }
         }
     }
 
-    /// Takes back a [`write`](Self::write) that did not get to the disk.
+    /// Reverts a [`write`](Self::write) that did not reach the disk.
     pub fn unwrite(&mut self) {
         self.root.unwrite();
         self.changed = self.loaded;
     }
 
-    /// Drops clean pages if there are many.
+    /// Drops clean pages if too many are loaded.
     pub fn trim(&mut self) {
         if self.loaded > CLEAN_PAGES_MAX {
             self.root.drop_clean(&mut self.loaded);
@@ -267,7 +268,7 @@ impl Link {
         }
     }
 
-    /// The page, which was loaded before if it is on disk.
+    /// Returns the page. A page on disk must have been loaded before.
     fn loaded_or_new(&mut self, level: u8, loaded: &mut usize) -> &mut Page {
         if !matches!(self, Self::Loaded(_)) {
             *loaded += 1;
@@ -325,7 +326,7 @@ impl Link {
         }
     }
 
-    /// Replaces clean pages below by their references; answers whether this one is clean.
+    /// Replaces clean pages below by their references; returns whether this one is clean.
     fn drop_clean(&mut self, loaded: &mut usize) {
         let Self::Loaded(page) = self else { return };
         if let Slots::Inner(links) = &mut page.slots {
@@ -385,8 +386,8 @@ impl Slots {
     }
 }
 
-/// The slots of a page that hold something, in order: a page of one takes no room for all, because
-/// whoever crafts a file needs no more than a frame for each page.
+/// The occupied slots of a page, in order. A page with one entry does not reserve room for all. A
+/// crafted file could otherwise use much memory with one small frame for each page.
 #[derive(Debug)]
 struct Sparse<T> {
     present: u128,
@@ -400,7 +401,7 @@ impl<T> Default for Sparse<T> {
 }
 
 impl<T> Sparse<T> {
-    /// From as many records as there are bits, and nothing else.
+    /// Makes the slots from exactly as many records as there are set bits.
     fn from_records<R: FromBytes + Immutable + KnownLayout + Unaligned>(
         present: u128,
         records: &[u8],
@@ -416,7 +417,7 @@ impl<T> Sparse<T> {
         (self.present, records.as_bytes().to_vec())
     }
 
-    /// Where the item of a slot is, or would be.
+    /// The position of a slot's item, or `Err` with the position where it would be inserted.
     fn place(&self, index: usize) -> std::result::Result<usize, usize> {
         let bit = 1_u128 << index;
         let before = (self.present & (bit - 1)).count_ones() as usize;
@@ -433,7 +434,7 @@ impl<T> Sparse<T> {
 
     fn get_or_insert(&mut self, index: usize, item: T) -> &mut T {
         let place = self.place(index).unwrap_or_else(|place| {
-            // Most pages of a crafted file hold one; else this doubles.
+            // Most pages of a crafted file hold one item; otherwise the capacity doubles.
             if self.items.len() == self.items.capacity() {
                 self.items.reserve_exact(self.items.len().max(1));
             }
@@ -456,7 +457,7 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// What the slots from one on hold.
+    /// The items from slot `start` on.
     fn iter_mut_from(&mut self, start: usize) -> impl Iterator<Item = (usize, &mut T)> {
         let (Ok(place) | Err(place)) = self.place(start);
         let present = self.present;

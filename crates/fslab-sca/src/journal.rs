@@ -1,7 +1,7 @@
-//! The journal: the one writer of frames, always behind all others.
+//! The journal: the only writer of frames. It appends each frame behind all others.
 //!
-//! If the file below does not take what is written, nothing has changed: what was written of it is
-//! cut off again, and if even that fails it is kept aside next time (see `quarantine`).
+//! A failed write changes nothing: the written part is cut off again. If that fails too, the next
+//! write quarantines it (see `quarantine`).
 
 use std::ops::Range;
 
@@ -12,30 +12,31 @@ use super::format::HEAD_BYTES;
 use super::frame::{Frame, Identity, NewFrame, append};
 use super::superblock::{mend_head, new_head};
 
-/// Where frames go.
+/// State of the end of a stored file, where frames are appended.
 pub struct Journal {
     identity: Identity,
-    /// Of the last frame.
+    /// Sequence of the last frame.
     sequence: u64,
     /// Where the next frame goes.
     end: u64,
     head: Head,
     behind: Behind,
-    /// Recovery left out frames, and no checkpoint says so yet.
+    /// Recovery left out frames, and no checkpoint records this yet.
     has_left_out: bool,
-    /// Nothing may be written from here on: the file is being packed into a gap of what it was.
+    /// Frames must end before this offset, because the file is being packed into a gap of its old
+    /// content.
     limit: Option<u64>,
-    /// How often something was written below.
+    /// Number of writes to the file below.
     writes: u64,
     /// Bytes of frames since the seek table was last written.
     bytes_since_closing: u64,
 }
 
-/// The head of the file below.
+/// State of the head of the file below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     Missing,
-    /// It was lost, and the file was known by its first frame.
+    /// The head was lost, and the file was recognised by its first frame.
     Damaged,
     Whole,
 }
@@ -44,31 +45,31 @@ pub enum Head {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
     Nothing,
-    /// A seek table of so many bytes.
+    /// A seek table of this many bytes.
     SeekTable(u64),
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     Unknown(Range<u64>),
-    /// The file as it was before it was packed.
+    /// The content of the file from before it was packed.
     Superseded,
 }
 
-/// Frames to be written in one go.
+/// Frames to be written with one call.
 pub struct Batch {
     base: u64,
     bytes: Vec<u8>,
-    /// Of the last frame before the next one.
+    /// Sequence of the last frame in or before the batch.
     sequence: u64,
-    /// Frames, and the payload of those of metadata.
+    /// Frames; those of metadata with their payload.
     pub frames: Vec<(Frame, Vec<u8>)>,
 }
 
 impl Batch {
-    /// Frames that follow the one with `sequence`, from a place on.
+    /// Starts a batch at offset `base`, behind the frame with `sequence`.
     pub fn new(base: u64, sequence: u64) -> Self {
         Self { base, bytes: Vec::new(), sequence, frames: Vec::new() }
     }
 
-    /// Adds a frame, which gets its sequence and its place.
+    /// Adds a frame and gives it its sequence and offset.
     pub fn add(&mut self, identity: &Identity, new: NewFrame) -> Frame {
         self.sequence += 1;
         let frame = Frame { sequence: self.sequence, ..new.frame };
@@ -77,14 +78,13 @@ impl Batch {
         sealed
     }
 
-    /// Writes the frames where they belong.
     pub fn write(&self, io: Io<'_>) -> Result<()> {
         io.lower.write(io.request, self.base, &self.bytes, WriteOptions::default())
     }
 }
 
 impl Journal {
-    /// Of a file without frames, whose head is not there yet.
+    /// The journal of a file without frames, whose head is not written yet.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -99,7 +99,7 @@ impl Journal {
         }
     }
 
-    /// Of a packed copy within a gap that ends before `limit`.
+    /// The journal of a packed copy within a gap that ends before `limit`.
     pub fn of_copy(identity: Identity, end: u64, sequence: u64, limit: u64) -> Self {
         let (head, limit) = (Head::Whole, Some(limit));
         Self { end, sequence, head, limit, ..Self::new(identity) }
@@ -115,12 +115,12 @@ impl Journal {
         self.end
     }
 
-    /// How often something was written below.
+    /// Number of writes to the file below.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// What is known of the head.
+    /// State of the head.
     pub fn head(&self) -> Head {
         self.head
     }
@@ -129,7 +129,7 @@ impl Journal {
         self.head != Head::Missing
     }
 
-    /// What was found of the head.
+    /// Sets the state of the head.
     pub fn note_head(&mut self, head: Head) {
         self.head = head;
     }
@@ -138,7 +138,7 @@ impl Journal {
         &self.behind
     }
 
-    /// What was found behind the last frame.
+    /// Sets what recovery found behind the last frame.
     pub fn note_behind(&mut self, behind: Behind) {
         self.behind = behind;
     }
@@ -148,68 +148,68 @@ impl Journal {
         if let Behind::SeekTable(bytes) = self.behind { bytes } else { 0 }
     }
 
-    /// Whether the file as it was before it was packed is still there.
+    /// Whether the content from before packing is still there.
     pub fn is_superseding(&self) -> bool {
         self.behind == Behind::Superseded
     }
 
-    /// Whether frames, and at most a seek table, are all there is.
+    /// Whether the file consists of frames and at most a seek table.
     pub fn ends_well(&self) -> bool {
         matches!(self.behind, Behind::Nothing | Behind::SeekTable(_))
     }
 
-    /// Whether recovery left out frames, and no checkpoint says so yet.
+    /// Whether recovery left out frames and no checkpoint records this yet.
     pub fn has_left_out(&self) -> bool {
         self.has_left_out
     }
 
-    /// Recovery left out a frame.
+    /// Records that recovery left out a frame.
     pub fn note_left_out(&mut self) {
         self.has_left_out = true;
     }
 
-    /// Answers whether recovery left out frames, and forgets it.
+    /// Returns whether recovery left out frames, and resets this.
     pub fn take_left_out(&mut self) -> bool {
         std::mem::take(&mut self.has_left_out)
     }
 
-    /// Whether the next frame can be written right behind the last one: else see
-    /// `commit::clear_end`.
+    /// Whether the next frame can be written right behind the last one. If not, call
+    /// `commit::clear_end` first.
     pub fn is_end_clear(&self) -> bool {
         self.ends_well() && !self.has_left_out
     }
 
-    /// Whether this is a copy, with a place that it must not reach.
+    /// Whether this is the journal of a packed copy, which has a limit.
     pub fn is_copy(&self) -> bool {
         self.limit.is_some()
     }
 
-    /// The copy becomes the file; what the file was lies behind it.
+    /// Makes the copy the file; the old content lies behind it.
     pub fn become_file(&mut self) {
         (self.limit, self.behind) = (None, Behind::Superseded);
     }
 
-    /// Takes a frame into account that lies behind all others.
+    /// Records a frame that was appended.
     pub fn follow(&mut self, frame: &Frame) {
         self.sequence = frame.last_sequence();
         self.end = frame.reference.end();
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
     }
 
-    /// Goes on behind a place, and a frame with `sequence`.
+    /// Moves the end to an offset behind a frame with `sequence`.
     pub fn go_on_at(&mut self, end: u64, sequence: u64) {
         (self.end, self.sequence) = (end, sequence);
     }
 
-    /// Something was written below that is not known to be durable.
+    /// Records a write to the file below that may not be durable.
     pub fn note_write(&mut self) {
         self.writes += 1;
     }
 
-    /// Prepares the end for a frame: takes the seek table away, and mends the head.
+    /// Prepares the end for a frame: removes the seek table and repairs the head.
     ///
     /// # Errors
-    /// `EIO` where the end is not clear.
+    /// `EIO` if the end is not clear.
     pub fn prepare_end(&mut self, io: Io<'_>) -> Result<()> {
         if !self.is_end_clear() {
             // Callers clear the end first, by `commit::clear_end`.
@@ -226,7 +226,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes sure that there is a head.
+    /// Writes the head if it is missing.
     pub fn write_head(&mut self, io: Io<'_>) -> Result<()> {
         if self.head == Head::Missing {
             let head = new_head(&self.identity);
@@ -236,7 +236,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins what is written next, of about so many bytes.
+    /// Starts a batch of about this many bytes.
     pub fn begin(&self, bytes: usize) -> Batch {
         let (base, head) = match self.head {
             Head::Missing => (0, new_head(&self.identity)),
@@ -247,12 +247,12 @@ impl Journal {
         batch
     }
 
-    /// Writes a batch, or leaves the file as it was. Its frames are still to be taken into account.
+    /// Writes a batch, or leaves the file as it was. The caller must then apply its frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
         self.write_bytes(io, batch.base, &batch.bytes, options)
     }
 
-    /// Writes the header of a gap that reaches from the end to behind so many bytes.
+    /// Writes the header of a gap at the end of the file.
     pub fn write_gap(&mut self, io: Io<'_>, header: &[u8]) -> Result<()> {
         self.write_bytes(io, self.end, header, WriteOptions::default())
     }
@@ -265,7 +265,7 @@ impl Journal {
         options: WriteOptions,
     ) -> Result<()> {
         if let Some(limit) = self.limit {
-            // What was written of it lies in a gap, where it means nothing.
+            // The written part lies in a gap, where it has no meaning.
             if base + bytes.len() as u64 > limit {
                 return Err(Errno::NOSPC.into());
             }
@@ -284,7 +284,7 @@ impl Journal {
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
         let Err(error) = io.lower.truncate(io.request, base) else { return };
         tracing::warn!(%error, "could not cut off a write that failed");
-        // What there is of a head is written anew with the next frame.
+        // A partly written head is written anew with the next frame.
         let length = io.lower.length(io.request).unwrap_or(0);
         if length > self.end {
             self.behind = Behind::Unknown(self.end..length);

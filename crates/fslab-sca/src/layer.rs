@@ -1,6 +1,6 @@
-//! The layer: a file system whose regular files are stored files of the one below.
+//! The layer: a file system whose regular files are stored files of the file system below.
 //!
-//! A transformer: every operation is here, and what is not is refused (see
+//! It is a transformer: it implements every operation itself and refuses the others (see
 //! [`fslab_vfs::FileSystem::fallback`]).
 
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use super::reclaimer::Reclaimer;
 use super::size_xattr::{self, Mark};
 use super::stored_file::{OpenBelow, Place, StoredFile};
 
-/// Most that one copy moves; the caller goes on from there.
+/// Largest number of bytes that one copy moves; the caller copies the rest with further calls.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 /// A size-changing layer over a file system.
@@ -43,7 +43,7 @@ struct OpenFile {
     ahead: ReadAhead,
 }
 
-/// A use of a file that is not behind a handle; ended by [`Sca::leave`].
+/// A use of a file without a handle of the mount; ended by [`Sca::leave`].
 type Use = Arc<StoredFile>;
 
 impl Sca {
@@ -59,20 +59,20 @@ impl Sca {
         self.access.enter(request, ino, size_xattr::lower_mode(writes))
     }
 
-    /// Begins a use of a file, which is emptied: what it holds need not be read for that.
+    /// Starts using a file and empties it, so its content need not be read.
     fn enter_emptied(&self, request: &Request, ino: Ino, kill_set_id: bool) -> Result<Use> {
         self.reclaimer.note_request();
         self.access.enter_emptied(request, ino, kill_set_id)
     }
 
-    /// Ends a use of a file. The last one leaves it in order and closes it below.
+    /// Ends a use of a file. The last user settles the file and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino, file)?;
         self.reclaimer.offer(ino, file);
         Ok(())
     }
 
-    /// Has done what the last changes of a file made due.
+    /// Runs the maintenance that the last changes of a file made due, or asks the reclaimer to.
     fn attend(&self, request: &Request, ino: Ino, file: &StoredFile) {
         match file.due() {
             Due::Nothing => {}
@@ -81,15 +81,15 @@ impl Sca {
         }
     }
 
-    /// Asks the file below, through its handle if it is open.
+    /// Calls `ask` for the file below, with its handle if it is open.
     fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
         let through =
             self.access.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
         through.unwrap_or_else(|| ask(None))
     }
 
-    /// Changes what packing keeps of a file, not in the midst of one of its steps: it would set
-    /// again what was there when that began.
+    /// Changes attributes that packing preserves, but not during one of its steps. A step would
+    /// restore the values that it read when it started.
     fn between_steps<T>(
         &self,
         request: &Request,
@@ -117,7 +117,7 @@ impl Sca {
         if open.mode.writes() { Ok(open) } else { Err(Errno::BADF.into()) }
     }
 
-    /// Has workers decode what will be read after this.
+    /// Lets workers decode the chunks that will probably be read next.
     fn decode_ahead(&self, open: &OpenFile, read: Range<u64>) {
         for (chunk, slot) in open.file.to_decode_ahead(&open.ahead, read) {
             let file = Arc::clone(&open.file);
@@ -131,8 +131,9 @@ impl Sca {
         Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
     }
 
-    /// Attributes as the mount shows them, from those of the file below. A file whose size can't be
-    /// found out shows that below: whoever can't read it can still rename and remove it.
+    /// Attributes as the mount shows them, made from those of the file below. If the logical size
+    /// can't be determined, the size below is shown. A user who can't read the file can then still
+    /// rename and remove it.
     fn shown(&self, request: &Request, attr: Attr) -> Result<Attr> {
         if attr.kind != FileKind::Regular {
             return Ok(attr);
@@ -140,7 +141,7 @@ impl Sca {
         let block_size = attr.block_size.max(1 << self.settings.chunk_log2);
         match self.logical_size(request, &attr) {
             Ok(size) => Ok(Attr { size, block_size, ..attr }),
-            // Opening it says so too.
+            // Opening the file reports the same error.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::IO) => {
                 Ok(Attr { is_size_known: false, block_size, ..attr })
             }
@@ -168,10 +169,10 @@ impl Sca {
         self.peek(request, attr)
     }
 
-    /// The size of a file that nobody uses, from the file itself; its access time stays.
+    /// Reads the size of an unused file from the file itself, without changing its access time.
     fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
         let shown = |file: &StoredFile| file.size().unwrap_or(attr.size);
-        // Nobody may begin to write meanwhile: the size found may be kept in the xattr.
+        // No writer may start meanwhile, because the size found may be stored in the xattr.
         self.access.files.look(request, attr.ino, shown, || {
             let handle = self.open_to_look(request, attr.ino)?;
             let opened = OpenBelow { ino: attr.ino, handle, is_writable: false, is_new: false };
@@ -184,7 +185,7 @@ impl Sca {
 
     fn open_to_look(&self, request: &Request, ino: Ino) -> Result<Handle> {
         let opened = match self.lower.open(request, ino, OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may do that.
+            // Only the owner of a file may open it without updating the access time.
             Err(error) if error.errno() == Errno::PERM => {
                 self.lower.open(request, ino, OpenMode::empty())
             }
@@ -204,8 +205,8 @@ impl Sca {
         }
     }
 
-    /// A file is about to get an owner or permissions with which its mark may not be voided any
-    /// more, though who has it open may write on.
+    /// Prepares for a new owner or new permissions. With them the mark may no longer be voidable,
+    /// although users who have the file open can still write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         self.access.files.get(ino).map_or(Ok(()), |file| file.expect_other_rights(request))
     }
@@ -217,7 +218,7 @@ impl Sca {
         Ok(())
     }
 
-    /// Makes a handle of a file that was created, or was there, and opened below.
+    /// Makes a handle of a file that was opened below, whether it existed or was just created.
     fn enter_created(
         &self,
         request: &Request,
@@ -284,12 +285,12 @@ impl Sca {
     }
 }
 
-/// Whether an xattr tells who may do what: writing to a file may change it.
+/// Whether an xattr grants rights. Writing to a file may change such xattrs.
 fn is_of_rights(name: &OsStr) -> bool {
     name == CAPABILITY || name == acl::ACCESS
 }
 
-/// The first error; those behind it are only logged.
+/// Returns the first error and logs the others.
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
     let first = errors.next();
@@ -302,7 +303,7 @@ impl FileSystem for Sca {
         Some(&*self.lower)
     }
 
-    /// Files of this layer are open below by several handles at once.
+    /// Leases are refused: files of this layer are open below through several handles at once.
     fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
@@ -318,11 +319,11 @@ impl FileSystem for Sca {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says
-    /// so, and is no reason to look at all others the next time.
+    /// Continues after errors. A file that can't be settled has a mark that says so, so the next
+    /// mount need not inspect all files.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        // A kernel that unmounts drops the releases that nobody has read yet.
+        // On unmount the kernel drops releases that the daemon has not read yet.
         for (_, open) in &*self.handles.read() {
             self.reclaimer.offer(open.ino, &open.file);
         }
@@ -441,7 +442,7 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        // Exclusive means here that it never gets a name.
+        // Here, exclusive means that the file never gets a name.
         let lower_flags = size_xattr::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
         let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
         self.enter_created(request, created, true, flags)
@@ -545,8 +546,8 @@ impl FileSystem for Sca {
         self.lower.fileattr_get(request, ino, form)
     }
 
-    /// The layer writes to stored files after their users have closed them, so that none can be
-    /// immutable or append only.
+    /// Immutable and append-only files are refused, because the layer still writes to stored files
+    /// after their users have closed them.
     fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
         attr.refuse_change_of_protection(&*self.lower, request, ino)?;
         self.lower.fileattr_set(request, ino, attr)
@@ -561,7 +562,7 @@ impl FileSystem for Sca {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        // As in the kernel, before it is asked whether the file may be written.
+        // As in the kernel, this is checked before the write permission.
         if length == 0 {
             return Err(Errno::INVAL.into());
         }

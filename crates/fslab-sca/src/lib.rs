@@ -1,31 +1,31 @@
 //! SCA layers: size-changing algorithms (compression, text encoding) between a mount and the
 //! directory below it.
 //!
-//! Each logical file is one *stored file* of the same name below. It consists of *frames*: one for
-//! each *chunk* of the logical file, and some for what happened to it (a new size, a hole) and for
-//! the index. Frames are only ever added behind all others. `docs/formats/sca.md` describes the
-//! format and the argument why a crash at any moment loses nothing that was promised.
+//! Each logical file is stored as one *stored file* of the same name below. A stored file consists
+//! of *frames*: one for each *chunk* of the logical file, and others that record size changes,
+//! holes and the index. Frames are only ever appended. `docs/formats/sca.md` describes the format
+//! and explains why a crash at any moment loses no durable data.
 //!
 //! From the bottom to the top:
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
 //!   pages, the xattrs.
-//! - `log`: a stored file in memory, of four parts with private state: `chunk_map` tells which
-//!   frames hold what, `journal` is the one writer of frames, `commit_state` knows what is durable,
-//!   and `dead_frames` gives back the space of frames that nothing refers to.
-//! - Operations on it: `reader`, `writer`, `punch_hole`, `close`; `recovery` and `quarantine` after
-//!   a crash; `commit` (the only one that syncs), `checkpoint`, `garbage_collection` and `pack` in
-//!   steps.
-//! - `reclaim_policy`: when space is given back; `reclaimer`: the thread that does it.
-//! - `pre_encode` and `read_ahead`: chunks encoded before the file's lock is taken, and decoded
+//! - `log`: a stored file in memory. Its four parts have private state: `chunk_map` maps chunks to
+//!   frames, `journal` is the only writer of frames, `commit_state` records what is durable, and
+//!   `dead_frames` frees the space of unreferenced frames.
+//! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
+//!   `quarantine` after a crash; `commit` (the only one that syncs), `checkpoint`,
+//!   `garbage_collection` and `pack`, which run in steps.
+//! - `reclaim_policy`: decides when space is freed; `reclaimer`: the thread that frees it.
+//! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
 //!   before they are read.
-//! - `stored_file`: an open file; `open_files`: all of them; `opening`: how they are opened below.
+//! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens files below.
 //! - `layer`: the file system.
-//! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
-//!   `convert`: whole trees encoded and decoded.
+//! - `dump`, `tools`: dump, check, read and pack stored files while nothing is mounted; `convert`:
+//!   encode and decode whole trees.
 //!
-//! The types to know first: [`CodecSpec`], [`Tool`] (a stored file while nothing is mounted), and
+//! Start with these types: [`CodecSpec`], [`Tool`] (a stored file while nothing is mounted), and
 //! [`LAYERS`], which a stack takes.
 //!
 //! ```

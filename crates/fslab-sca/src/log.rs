@@ -1,6 +1,5 @@
-//! A stored file in memory, of four parts that keep their state to themselves: the chunk map says
-//! where content is, the journal writes frames, commits make them durable, and garbage is what
-//! space is given back of.
+//! A stored file in memory. It has four parts with private state. The chunk map locates content,
+//! the journal writes frames, commits make them durable, and garbage is space to be freed.
 
 use fslab_vfs::Result;
 
@@ -11,14 +10,14 @@ use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
 
-/// Dead frames are worth a commit from so many bytes on: a shorter file has none that are.
+/// Dead bytes that are worth a commit. A shorter file never has enough of them.
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
-/// Where a file must end before anybody looks at it again.
+/// Lengths of the file at which it is examined again.
 pub struct Looks {
-    /// To see whether dead frames are worth a commit.
+    /// When to check whether dead frames are worth a commit.
     pub commit: u64,
-    /// To see whether it is to be cleaned.
+    /// When to check whether to collect garbage.
     pub clean: u64,
 }
 
@@ -73,17 +72,17 @@ impl Log {
         self.map.is_complete() && self.journal.ends_well()
     }
 
-    /// Whether the next who opens the file finds what is here without looking at bodies.
+    /// Whether the next mount or tool can open the file without reading frame bodies.
     pub fn is_whole(&self) -> bool {
         let is_clear = self.journal.has_head() && self.journal.is_end_clear();
         is_clear && !self.commits.sync_has_failed()
     }
 
-    /// Takes a frame into account that lies behind all others, whether it was just written or was
-    /// found by recovery. `payload` is that of metadata.
+    /// Applies a frame that lies behind all others, whether it was just written or was found by
+    /// recovery. `payload` is that of metadata.
     ///
     /// # Errors
-    /// What loading pages of the index answers; then nothing was changed.
+    /// Errors of loading index pages; then nothing was changed.
     pub fn apply(&mut self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<()> {
         let retired = self.map.apply(io, frame, payload)?;
         self.garbage.add(retired);

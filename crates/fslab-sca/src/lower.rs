@@ -1,4 +1,4 @@
-//! The file below: a stored file as a leaf's open file, with whole reads and writes.
+//! The file below: an open file of the lower file system, with complete reads and writes.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct LowerFile {
 }
 
 impl LowerFile {
-    /// What to call it in messages.
+    /// Name of the file in messages.
     pub fn name(&self) -> String {
         match self.fs.path_below(self.ino) {
             Some(path) => path.display().to_string(),
@@ -57,11 +57,10 @@ impl LowerFile {
         self.fs.write_all(request, self.ino, self.handle, offset, data, options)
     }
 
-    /// Pages that hold a range need not stay in memory; those that a range before it shares go too.
+    /// Drops the page cache of a range, including pages shared with the range before it.
     ///
-    /// The kernel reads ahead in folios larger than a frame, and drops only those that lie in the
-    /// range as a whole: what lies farther behind, where nobody is at work any more, is dropped
-    /// again.
+    /// The kernel reads ahead in folios larger than a frame, and drops only folios that lie
+    /// entirely in the range. So an earlier range that is no longer being read is dropped again.
     pub fn drop_pages(&self, offset: u64, length: u64) {
         const PAGE_BYTES: u64 = 4096;
         const AT_WORK_BYTES: u64 = 2 << 20;
@@ -75,7 +74,7 @@ impl LowerFile {
         }
     }
 
-    /// Nobody comes behind this place, to drop what readers before it left.
+    /// Drops the page cache before `end`, including what earlier readers left.
     pub fn drop_pages_before(&self, end: u64) {
         const BYTES: u64 = 8 << 20;
         self.fs.drop_pages(self.ino, self.handle, end.saturating_sub(BYTES)..end);
@@ -89,12 +88,12 @@ impl LowerFile {
         self.change(request, &SetAttr { size: Some(length), ..SetAttr::default() })
     }
 
-    /// Empties the file; a sync makes that durable.
+    /// Empties the file; a sync makes it durable.
     pub fn empty(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })
     }
 
-    /// Gives space back. Bytes there read as zeros or as before; nobody needs them.
+    /// Frees space. The bytes then read as zeros or keep their old values; nothing uses them.
     pub fn punch(&self, request: &Request, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(request, self.ino, self.handle, offset, length, mode)
@@ -104,7 +103,7 @@ impl LowerFile {
         self.fs.setattr(request, self.ino, Some(self.handle), changes).map(drop)
     }
 
-    /// Records a change of the contents that changed no byte below.
+    /// Updates the times after a logical change that changed no byte below.
     pub fn touch(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         if kill_set_id {
             let attr = self.attr(request)?;
@@ -116,15 +115,15 @@ impl LowerFile {
         self.change(request, &SetAttr { modified, ..SetAttr::default() })
     }
 
-    /// Does what changes the file below without changing what it means: the time of the last
-    /// modification stays, and so do set-id bits and capabilities, which any write takes away.
+    /// Runs `work`, which changes the file below but not its logical content. The modification
+    /// time, set-id bits and capabilities are restored, because any write changes them.
     pub fn keeping_all<T>(&self, request: &Request, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let (before, capabilities) = (self.attr(request)?, self.capabilities(request)?);
         let answer = work();
         let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
         match self.give_back(request, before.permissions, capabilities) {
-            // What was to be done is done; an ordinary user may not give what only root gives.
+            // The work is done; an ordinary user can't restore what only root may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
                 tracing::warn!(%error, file = %self.name(), "set-id bits or capabilities are lost");
             }
@@ -133,7 +132,7 @@ impl LowerFile {
         answer
     }
 
-    /// What a program is allowed; nothing where there is no such xattr, or it may not be looked at.
+    /// Reads the capabilities of a program; `None` if there are none or the xattr is not readable.
     fn capabilities(&self, request: &Request) -> Result<Option<Vec<u8>>> {
         match self.fs.getxattr(request, self.ino, OsStr::new(CAPABILITY)) {
             Ok(value) => Ok(Some(value)),
@@ -143,7 +142,7 @@ impl LowerFile {
         }
     }
 
-    /// Gives back what writing has taken away. Other permissions are as somebody may have set them.
+    /// Restores what writing removed. Other permissions stay, because a user may have set them.
     fn give_back(
         &self,
         request: &Request,
@@ -165,7 +164,7 @@ impl LowerFile {
     }
 }
 
-/// Whether an errno says that an xattr is not there, or can't be.
+/// Whether an errno means that an xattr is missing or unsupported.
 pub fn is_absence(errno: Errno) -> bool {
     matches!(errno, Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)
 }

@@ -1,7 +1,7 @@
-//! Which files are in use, and by how many. Whoever comes first opens a file below.
+//! Records which files are in use, and by how many users. The first user opens a file below.
 //!
-//! Opening may mean recovery, a walk over a whole stored file, and closing writes. Invariant: only
-//! who wants the same file waits for that; the lock over all files is held for a moment only.
+//! Opening may need recovery, a walk over a whole stored file, and closing writes. Invariant: only
+//! users of the same file wait for that. The lock over all files is held only briefly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ struct OpenCount {
     users: usize,
 }
 
-/// A file, once it is open below. The lock is held while somebody opens it.
+/// A file, once it is open below. Its lock is held while it is being opened.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
 
 impl OpenFiles {
-    /// Begins a use of a file; `open` opens it if nobody has it open.
+    /// Starts a use of a file; calls `open` if the file is not in use.
     pub fn enter(
         &self,
         request: &Request,
@@ -48,7 +48,7 @@ impl OpenFiles {
         }
     }
 
-    /// Begins a use of a file that somebody uses already.
+    /// Starts a use of a file, if it is in use already.
     pub fn enter_used(&self, request: &Request, ino: Ino) -> Result<Option<Arc<StoredFile>>> {
         let mut files = self.files.lock();
         let Some(known) = files.get_mut(&ino) else { return Ok(None) };
@@ -62,16 +62,16 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Ends a use of a file. The last one leaves it in order and closes it below.
+    /// Ends a use of a file. The last user settles the file and closes it below.
     pub fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
-        // Who comes while the file is being left in order finds it still in use.
+        // A user who arrives during the settling finds the file still in use.
         let is_last = self.files.lock().get(&ino).is_some_and(|known| known.users == 1);
         let settled = if is_last { file.settle(request) } else { Ok(()) };
         let parted = self.part(request, ino);
         settled.and(parted)
     }
 
-    /// Gives up a use. Nobody keeps open what has no user: who comes meanwhile opens it anew.
+    /// Ends a use without settling first. A file without users is closed; later users reopen it.
     fn part(&self, request: &Request, ino: Ino) -> Result<()> {
         let Some(opening) = self.last_opening(ino) else { return Ok(()) };
         let mut open = opening.lock();
@@ -79,7 +79,8 @@ impl OpenFiles {
             return Ok(());
         }
         let closed = open.take().map_or(Ok(()), |file| {
-            // Of several who leave at once, none was alone when it left the file in order.
+            // Several users may leave at once, and then none of them settled the file as the last
+            // one.
             let settled = file.settle(request);
             let closed = file.close(request);
             settled.and(closed)
@@ -91,7 +92,7 @@ impl OpenFiles {
         closed
     }
 
-    /// The file, if somebody uses it.
+    /// The file, if it is in use.
     pub fn get(&self, ino: Ino) -> Option<Arc<StoredFile>> {
         let opening = Arc::clone(&self.files.lock().get(&ino)?.opening);
         let file = opening.lock();
@@ -106,8 +107,7 @@ impl OpenFiles {
         openings.iter().filter_map(|opening| opening.lock().clone()).collect()
     }
 
-    /// Asks the file if somebody has it open. Else does `unused`, and nobody can begin to use the
-    /// file meanwhile.
+    /// Calls `used` if the file is open. Otherwise calls `unused`, and no use can start meanwhile.
     pub fn look<T>(
         &self,
         request: &Request,
@@ -138,7 +138,7 @@ impl OpenFiles {
         Arc::clone(&known.opening)
     }
 
-    /// Counts one user less; answers what the last one leaves, which is still known.
+    /// Decrements the number of users; returns the opening if it was the last, and keeps the entry.
     fn last_opening(&self, ino: Ino) -> Option<Arc<Opening>> {
         let mut files = self.files.lock();
         let known = files.get_mut(&ino)?;
@@ -156,7 +156,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// Each of two who leave at once sees that it is not alone, and leaves the order to the other.
+    /// Two users who leave at once each see the other and leave the settling to it.
     #[test]
     fn of_two_who_leave_at_once_one_leaves_the_file_in_order() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -170,7 +170,7 @@ mod tests {
         files.enter(&request, lower.ino, open).unwrap();
         file.write(&request, Place::At(0), &[7; 5000], WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
-        // What `leave` does once it has found two users.
+        // The part of `leave` that follows when it has found two users.
         files.part(&request, lower.ino).unwrap();
         files.part(&request, lower.ino).unwrap();
         assert!(files.get(lower.ino).is_none());

@@ -1,4 +1,4 @@
-//! Beginning and ending uses of files: opened below by the first, closed by the last.
+//! Starts and ends uses of files: the first user opens a file below, the last one closes it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Access {
         &self.settings
     }
 
-    /// Begins a use of a file, which is opened below with `mode` if nobody uses it yet.
+    /// Starts a use of a file; opens it below with `mode` if it is not in use.
     pub fn enter(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Arc<StoredFile>> {
         let writes = mode.writes();
         let file = self.files.enter(request, ino, || {
@@ -41,7 +41,7 @@ impl Access {
         Ok(file)
     }
 
-    /// Begins a use of a file, and empties it.
+    /// Starts a use of a file, and empties it.
     pub fn enter_emptied(
         &self,
         request: &Request,
@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// Commits or cleans a file as far as that is due, if somebody uses it.
+    /// Commits a file or collects its garbage if that is due and the file is in use.
     pub fn tend(&self, request: &Request, ino: Ino) -> Result<()> {
         self.holding(ino, || {
             let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Access {
         })
     }
 
-    /// Packs a file, whose access time stays; `goes_on` as for [`StoredFile::pack`].
+    /// Packs a file without changing its access time; `goes_on` is as for [`StoredFile::pack`].
     pub fn pack(
         &self,
         request: &Request,
@@ -109,7 +109,7 @@ impl Access {
         self.holding(ino, || {
             let mode = size_xattr::lower_mode(true);
             let file = match self.enter(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-                // Only the owner of a file may do that.
+                // Only the owner of a file may open it without updating the access time.
                 Err(error) if error.errno() == Errno::PERM => self.enter(request, ino, mode)?,
                 file => file?,
             };
@@ -119,7 +119,7 @@ impl Access {
         })
     }
 
-    /// Does something to a file that the kernel may forget meanwhile.
+    /// Runs `work` on a file while keeping its inode valid, even if the kernel forgets it.
     fn holding<T>(&self, ino: Ino, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.lower.hold(ino)?;
         let done = work();

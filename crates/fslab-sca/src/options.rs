@@ -1,4 +1,4 @@
-//! Options of the layers, and the settings made of them.
+//! Options of the layers, and the settings made from them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -96,7 +96,7 @@ pub const PACK_RATE: OptionSpec = OptionSpec {
 /// Settings of a layer over a file system.
 ///
 /// # Errors
-/// A chunk that is no power of two; what beginning a session answers.
+/// A chunk size that is not a power of two; errors of beginning a session.
 pub fn settings(
     codec: &'static CodecSpec,
     fs: &Arc<dyn FileSystem>,
@@ -150,7 +150,7 @@ pub fn settings(
 /// Locks a tree for one layer.
 ///
 /// # Errors
-/// That somebody else has it.
+/// `InUse` if another process holds the lock.
 pub fn lock_tree(codec: &'static CodecSpec, fs: &dyn FileSystem, mode: LockMode) -> Result<()> {
     fs.lock_tree(mode).map_err(|source| match source.errno() {
         Errno::BUSY => Error::InUse { layer: codec.name },
@@ -185,10 +185,10 @@ fn cache(bytes: u64) -> DecodedCache {
     Cache::with_weighter(chunks, bytes, BytesOfContent)
 }
 
-/// Settings for looking at stored files: nothing is written, nothing is kept in memory.
+/// Settings for inspecting stored files: nothing is written or cached.
 ///
 /// # Errors
-/// No threads can be had.
+/// No thread can be started.
 pub fn of_tools() -> fslab_vfs::Result<Settings> {
     let codec = &super::codec::copy::SPEC;
     let workers = rayon::ThreadPoolBuilder::new().num_threads(1).build().or(Err(Errno::AGAIN))?;
@@ -216,7 +216,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
 /// Settings for packing stored files of a codec while nothing is mounted over them.
 ///
 /// # Errors
-/// No threads can be had.
+/// No thread can be started.
 pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Result<Settings> {
     let level = codec.levels.usual.parse().or(Err(Errno::INVAL))?;
     Ok(Settings { codec, level, least_gain: 0.03, size_xattr, ..of_tools()? })
@@ -225,7 +225,7 @@ pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Res
 /// Settings for encoding samples as a layer with these options would.
 ///
 /// # Errors
-/// No threads can be had.
+/// No thread can be started.
 pub fn of_estimate(codec: &'static CodecSpec, options: &Options) -> fslab_vfs::Result<Settings> {
     Ok(Settings {
         codec,

@@ -1,13 +1,13 @@
-//! Packing: content in the order of the logical file and without garbage, in the same stored file.
+//! Packing: rewrites the content within the same stored file, in logical order and without garbage.
 //!
-//! Names, links and open handles need no care, because no second file is made. First everything is
-//! moved behind the end, as by cleaning, so that the file begins with gaps. What lies in a gap
-//! means nothing: there, frames in order and an index are written. Once they are durable, a slot
-//! leads to them, and with that one write the file is packed. Then the gap before them is cut
-//! short, and what the file was before is cut off behind.
+//! Names, links and open handles need no care, because no second file is made. First, garbage
+//! collection moves all content behind the end, so that the file begins with gaps. The bytes within
+//! a gap have no meaning, so ordered frames and an index are written there. Once they are durable,
+//! a slot is written that leads to them. This one write makes the packed copy the file. Then the
+//! gap before the copy is shortened, and the old content behind it is cut off.
 //!
-//! It goes on a mebibyte at a time, between which others may use the file. If they change it while
-//! it is copied into the gap, the copy is given up; nothing is lost by that.
+//! Packing proceeds one mebibyte at a time; between two steps others may use the file. If they
+//! change the file while it is being copied into the gap, the copy is given up without any loss.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,74 +29,74 @@ use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};
 /// Bytes copied with one write.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Holes up to this length become zeros, so that ordinary tools decode the file as it is.
+/// Holes up to this length are filled with zeros, so that ordinary tools decode the file exactly.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// A file on its way into packed form.
+/// A file that is being packed.
 struct Packing {
-    /// Where the gaps before it must end.
+    /// Minimum end of the gaps before the moved content.
     room_end: u64,
     stage: Stage,
 }
 
 enum Stage {
-    /// Content is moved out of the way.
+    /// Content is being moved behind the end.
     Moving(Move),
-    /// Content is copied, in order, into the gaps that the file begins with.
+    /// Content is being copied, in order, into the gaps at the beginning of the file.
     Copying(Box<Copying>),
 }
 
 struct Copying {
     packed: Log,
-    /// The last sequence of the file that is copied: it must not change.
+    /// The last sequence of the copied file, which must not change.
     sequence: u64,
-    /// The gaps there were.
+    /// The gaps before copying began.
     gaps: Vec<Frame>,
-    /// The next chunk, and whether the hole before it becomes zeros.
+    /// The next chunk; `fills` says whether the hole before it becomes zeros.
     next: u64,
     fills: bool,
-    /// Frames that come before the next chunk's.
+    /// Frames to be written before those of the next chunk.
     pending: Vec<NewFrame>,
 }
 
-/// Where a packing stands.
+/// State of packing after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// So many bytes more were written below.
+    /// This many more bytes were written below.
     Going(u64),
     /// The file is packed.
     Done,
-    /// Somebody changed the file, or a part can't be read. It is as it was.
+    /// The file was changed, or a part can't be read. It keeps its old content.
     GivenUp,
 }
 
-/// What became of packing a file.
+/// Result of packing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// Nothing was to be gained.
+    /// Packing would not gain anything.
     Already,
     /// It was packed.
     Now,
-    /// It was changed meanwhile, a part of it can't be read, or nobody wanted it any more.
+    /// It was given up: the file changed, a part can't be read, or `goes_on` stopped it.
     GivenUp,
 }
 
-/// How a file lies below.
+/// Layout of a stored file.
 struct Shape {
-    /// Chunks that hold something.
+    /// Chunks with content.
     chunks: u64,
-    /// Chunks that would become zeros.
+    /// Chunks that packing would write as zeros.
     zeros: u64,
-    /// Frames come in the order of the chunks.
+    /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
     has_small_holes: bool,
 }
 
-/// Packs a file. `goes_on` is told after each step how many bytes were written, while nobody is
-/// kept from the file, and says whether to go on.
+/// Packs a file. After each step `goes_on` receives the number of bytes written and decides whether
+/// to continue. The file is not locked during this call.
 ///
 /// # Errors
-/// `ENOSPC` where there is no room below for a copy of what is of use.
+/// `ENOSPC` if the file system below has no room for a copy of the live content.
 pub fn pack(file: &impl Steps, goes_on: &mut dyn FnMut(u64) -> bool) -> Stepped<Packed> {
     let mut packing = in_turn(file, || begin(file))?;
     loop {
@@ -131,7 +131,7 @@ fn begin(file: &impl Steps) -> Stepped<Packing> {
     Ok(Packing { room_end, stage })
 }
 
-/// Goes on with packing. After an error there is no going on.
+/// Runs the next step of packing. After an error, packing can't continue.
 fn pack_some(file: &impl Steps, packing: &mut Packing) -> Stepped<Progress> {
     match &mut packing.stage {
         Stage::Moving(moving) => {
@@ -163,7 +163,7 @@ fn begin_copying(file: &impl Steps, room_end: u64) -> Stepped<Box<Copying>> {
     file.step(|io, log| log.begin_copying(io, room_end))
 }
 
-/// Copies about a mebibyte; done once a slot leads to the copy, which then is the file.
+/// Copies about a mebibyte. Returns `Done` once a slot leads to the copy, which then is the file.
 fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     let copied = file.step(|io, log| log.copy_some(io, copying))?;
     if copied != Progress::Done {
@@ -173,15 +173,15 @@ fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     file.step(|io, log| log.point_to_copy(io, copying))
 }
 
-/// Lets nothing remain of what the file was before. If the slot can't be made durable, nobody knows
-/// which of both a crash leaves: nothing is added to either.
+/// Removes the old content. If the slot can't be made durable, a crash may leave either version, so
+/// nothing is appended to either.
 fn become_packed(file: &impl Steps) -> Stepped<Progress> {
     file.sync_below(true)?;
     cut_off_superseded(file)?;
     Ok(Progress::Done)
 }
 
-/// Gives back what a packing took that is not gone on with.
+/// Releases the space that an abandoned packing used.
 fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
     let Stage::Copying(copying) = &packing.stage else { return Ok(()) };
     file.step(|io, log| {
@@ -193,7 +193,7 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether packing would change anything that matters.
+    /// Whether packing would gain enough.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
         if !self.journal.has_head() || self.commits.sync_has_failed() {
             return Ok(false);
@@ -206,17 +206,17 @@ impl Log {
         Ok(!self.is_packed() && is_other)
     }
 
-    /// Whether everything is in order, though there are holes: tools write less than the content.
+    /// Whether the file is packed except for its holes: tools then write less than the content.
     pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
         let few = self.garbage_in_all() <= self.garbage_left_unpacked(io.settings);
         let is_whole = self.journal.ends_well() && !self.map.is_cut();
         Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
-    /// Where the gaps before a packed copy must end.
+    /// Minimum end of the gaps before a packed copy.
     ///
     /// # Errors
-    /// `ENOSPC` where there is no room below for a copy of what is of use.
+    /// `ENOSPC` if the file system below has no room for a copy of the live content.
     fn room_for_a_copy(&self, io: Io<'_>) -> Result<u64> {
         let shape = self.shape(io)?;
         let live = self.map.live_bytes().min(self.end());
@@ -227,7 +227,7 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Gaps as they were, if they are still those that the file begins with.
+    /// Empties the given gaps, if the file still begins with them.
     fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
         let now = self.leading_gaps(io)?;
         if now.first() != gaps.first() {
@@ -263,7 +263,7 @@ impl Log {
         Ok(shape)
     }
 
-    /// The hole behind the content of a chunk, or that at the beginning; perhaps nothing.
+    /// Returns the hole behind the content of a chunk, or the one at the beginning; may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
@@ -274,13 +274,13 @@ impl Log {
         Ok(start..end.max(start))
     }
 
-    /// Whether a hole becomes zeros: only where ordinary tools then decode the file.
+    /// Whether a hole becomes zeros: only if ordinary tools can then decode the file.
     fn is_filled(&self, hole: &Range<u64>) -> bool {
         let length = hole.end - hole.start;
         self.identity().codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
     }
 
-    /// Chunks that hold nothing but a part of a hole.
+    /// Chunks that lie entirely within the hole.
     fn chunks_within(&self, hole: &Range<u64>) -> Range<u64> {
         let chunk = self.map.chunk_bytes();
         let is_last = hole.end == self.size();
@@ -288,7 +288,7 @@ impl Log {
         hole.start.div_ceil(chunk)..end
     }
 
-    /// The gaps that the file begins with.
+    /// The gaps at the beginning of the file.
     pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
         let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
         while place < self.end() {
@@ -305,7 +305,7 @@ impl Log {
         Ok(gaps)
     }
 
-    /// Lets what is moved begin at `room_end`, by gaps without content.
+    /// Appends empty gaps so that the moved content begins at `room_end`.
     fn add_room(&mut self, io: Io<'_>, room_end: u64) -> Result<()> {
         let header_bytes = self.identity().header_bytes() as u64;
         while self.end() < room_end {
@@ -340,7 +340,7 @@ impl Log {
         Ok(Box::new(Copying { packed, sequence, gaps, next: 0, fills, pending }))
     }
 
-    /// Copies about a mebibyte; done once everything is copied.
+    /// Copies about a mebibyte. Returns `Done` once everything is copied.
     fn copy_some(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;
@@ -367,7 +367,7 @@ impl Log {
         if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
-    /// All that a chunk holds in one frame, with zeros before and behind if asked for.
+    /// Encodes the whole content of a chunk in one frame, with zeros before and behind on request.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
         let base = chunk * self.map.chunk_bytes();
         let end = self.map.chunk_bytes().min(self.size().saturating_sub(base)) as u32;
@@ -397,19 +397,19 @@ impl Log {
     /// Ends the copy with a checkpoint.
     fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         copying.packed.write_checkpoint(io)?;
-        // A frame of a packing that was given up must not follow the last one.
+        // A stale frame of an abandoned packing must not follow the last one.
         let blank = vec![0; self.identity().header_bytes()];
         io.lower.write(io.request, copying.packed.end(), &blank, WriteOptions::default())?;
         Ok(Progress::Done)
     }
 
-    /// Whether a copy is one of something else by now.
+    /// Whether the file has changed since the copy began.
     fn has_changed_since(&self, copying: &Copying) -> bool {
         copying.sequence != self.journal.sequence() || self.commits.sync_has_failed()
     }
 
-    /// Writes the slot that leads to the copy, which is durable, and lets it be the file, as it is
-    /// for whoever opens it from now on.
+    /// Writes the slot that leads to the durable copy, and makes the copy the file. Anyone who
+    /// opens the file from now on finds the copy.
     fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;
@@ -417,7 +417,7 @@ impl Log {
         }
         let slot = copying.packed.slot_of_checkpoint(true);
         copying.packed.write_slot(io, &slot)?;
-        // Frames that are gone need no room.
+        // Removed frames need no place in the cache.
         let identity = *self.identity();
         io.settings.cache.retain(|(file, _), _| *file != identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(identity));
@@ -426,8 +426,8 @@ impl Log {
         Ok(Progress::Done)
     }
 
-    /// Lets the gap before the first frame end there, so that the walk over all frames works. If
-    /// the two are not what packing leaves, the slot alone leads to the frames.
+    /// Shortens the first gap so that it ends at the first frame and a walk can pass all frames. If
+    /// gap and frame are not as packing leaves them, only the slot leads to the frames.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;

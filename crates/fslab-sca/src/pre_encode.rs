@@ -1,5 +1,5 @@
-//! Encoding before a file is taken, so that several writers encode beside each other: the kernel
-//! hands over pages that it collected in several requests at a time.
+//! Encodes before the file's lock is taken, so that several writers encode in parallel. The kernel
+//! sends the dirty pages of one file in several concurrent requests.
 
 use fslab_vfs::Result;
 
@@ -8,7 +8,7 @@ use super::encoder::{Encoded, encode_all};
 use super::frame::Encoding;
 use super::reader::{Piece, pieces};
 
-/// Bodies of the whole chunks of one write.
+/// Encoded bodies of the whole chunks in one write.
 #[derive(Default)]
 pub struct PreEncoded {
     shape: Option<Encoding>,
@@ -16,10 +16,10 @@ pub struct PreEncoded {
 }
 
 impl PreEncoded {
-    /// Encodes what a write at `offset` holds of whole chunks.
+    /// Encodes the whole chunks in a write at `offset`.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if encoding fails.
     pub fn new(settings: &Settings, shape: Encoding, offset: u64, data: &[u8]) -> Result<Self> {
         let Encoding { codec, chunk_bytes } = shape;
         if !codec.compresses {
@@ -34,7 +34,7 @@ impl PreEncoded {
         Ok(Self { shape: Some(shape), bodies: chunks.into_iter().zip(encoded).collect() })
     }
 
-    /// Hands over the body of a chunk, where it was encoded as the file still is.
+    /// Returns the body of a chunk, if the file still has the encoding that was used.
     pub fn take(&mut self, shape: Encoding, chunk: u64) -> Option<Encoded> {
         let is_same = |prepared: &Encoding| {
             std::ptr::eq(prepared.codec, shape.codec) && prepared.chunk_bytes == shape.chunk_bytes

@@ -1,4 +1,4 @@
-//! Making ranges read as zeros: whole chunks become holes, parts are written anew.
+//! Makes ranges read as zeros: whole chunks become holes, partial chunks are rewritten.
 
 use fslab_vfs::{Result, WriteOptions};
 
@@ -8,7 +8,7 @@ use super::log::Log;
 use super::reader::{Piece, pieces};
 
 impl Log {
-    /// Makes a range read as zeros. As far as whole chunks and ends of chunks go it becomes holes.
+    /// Makes a range read as zeros. Whole chunks and the ends of chunks become holes.
     pub fn zero(
         &mut self,
         io: Io<'_>,
@@ -21,7 +21,7 @@ impl Log {
             return Ok(());
         }
         let chunk_bytes = self.map.chunk_bytes();
-        // What is behind the end reads as zeros already: the last chunk counts as whole.
+        // The part behind the end reads as zeros already, so the last chunk counts as whole.
         let whole_end =
             if end == self.size() { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
         let whole = offset.div_ceil(chunk_bytes)..whole_end;
@@ -35,12 +35,12 @@ impl Log {
             let rest = self.drop_but_for_the_rest(io, whole.clone(), options)?;
             frames.push(self.hole(rest..whole.end));
         }
-        // In one go: where there is no room for all, nothing is changed.
+        // All frames are written with one call, so a full disk changes nothing.
         self.map.cool_down();
         self.append_frames(io, frames, options)
     }
 
-    /// The parts of a range in chunks that are not zeroed as a whole: at most two.
+    /// The parts of a range in partly zeroed chunks: at most two.
     fn edges(&self, offset: u64, end: u64, whole: &std::ops::Range<u64>) -> Vec<Piece> {
         let chunk_bytes = self.map.chunk_bytes();
         if whole.is_empty() {
@@ -52,7 +52,7 @@ impl Log {
         before.chain(pieces(chunk_bytes, behind_whole, end - behind_whole)).collect()
     }
 
-    /// The frame after which a piece reads as zeros, if it does not already.
+    /// Returns a frame that makes a piece read as zeros, or `None` if it already does.
     fn zeroed(&self, io: Io<'_>, piece: Piece) -> Result<Option<NewFrame>> {
         let content = self.map.chunk_content(io, piece.chunk)?;
         let (from, to) = (content.from.max(piece.start), content.to().min(piece.end));

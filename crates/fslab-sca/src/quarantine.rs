@@ -1,7 +1,7 @@
-//! Bytes behind the last whole frame: what a crash or another program left there.
+//! Quarantine: handles bytes behind the last whole frame, left by a crash or another program.
 //!
-//! They are no frame that this version knows, but they may be somebody's data. Before their space
-//! is used, they are copied into frames behind them, and these are made durable.
+//! This version does not recognise them as a frame, but they may be valuable data. Before their
+//! space is used, they are copied into frames behind them, which are made durable.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::frame::{Frame, Identity, gap};
 use super::journal::{Batch, Behind};
 use super::log::Log;
 
-/// Copies of bytes behind the end, and the gap that they become.
+/// Copies of bytes behind the end, and the gap that will replace the bytes.
 pub struct Aside {
     gap: Frame,
     length: u32,
@@ -21,7 +21,7 @@ pub struct Aside {
 }
 
 impl Log {
-    /// Copies bytes behind the end into frames behind them.
+    /// Copies the bytes behind the end into frames that follow them.
     pub fn copy_aside(&mut self, io: Io<'_>, leftover: &Range<u64>) -> Result<Aside> {
         self.journal.write_head(io)?;
         let header_bytes = self.identity().header_bytes() as u64;
@@ -33,7 +33,7 @@ impl Log {
         Ok(Aside { gap, length, kept })
     }
 
-    /// Makes a gap of bytes whose copies are durable.
+    /// Replaces bytes whose copies are durable by a gap.
     pub fn end_aside(&mut self, io: Io<'_>, leftover: &Range<u64>, aside: Aside) -> Result<()> {
         let header = gap(self.identity(), aside.gap, leftover.start, aside.length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
@@ -50,9 +50,9 @@ impl Log {
         aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    /// The gap stands for more sequences than there can be frames in the leftover. Headers of
-    /// frames that are not whole may be in it: if the gap does not survive the next crash, the walk
-    /// over them must not go on into the copies, as if they had been written behind them.
+    /// The gap of a leftover. It stands for more sequences than the leftover can hold frames,
+    /// because the leftover may contain headers of incomplete frames. If the gap does not survive
+    /// the next crash, a walk over these headers must not continue into the copies.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;
@@ -60,7 +60,7 @@ impl Log {
         Frame::gap(&(first..=first + more), self.size())
     }
 
-    /// Copies a range into frames that begin at `behind`, and follow the one with `sequence`.
+    /// Copies a range into frames that begin at `behind` and follow the frame with `sequence`.
     fn copies_of(
         &self,
         io: Io<'_>,
@@ -87,15 +87,15 @@ impl Log {
     }
 }
 
-/// Overwrites the rest of a header with zeros. A gap's header that a crash tears would else be
-/// mixed with it, and the two can add up to a whole header: that of the frame which the crash
-/// before had torn, and which was left out.
+/// Overwrites the remains of a header with zeros. Otherwise a crash could leave half of a gap's
+/// header over half of an old header. Together they could form a valid header: that of the torn
+/// frame that recovery had left out.
 pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> {
     let blank = vec![0; identity.header_bytes()];
     io.lower.write(io.request, offset, &blank, WriteOptions::default())
 }
 
-/// Whether a range holds nothing at all.
+/// Whether a range contains only zeros.
 pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
     const STEP: u64 = 1 << 20;
     let mut place = range.start;

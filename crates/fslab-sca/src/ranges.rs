@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that neither overlap nor touch: as many as needed, however many were inserted.
+/// Ranges that neither overlap nor touch; their number does not depend on the number of insertions.
 #[derive(Debug, Default)]
 pub struct Ranges {
-    /// Where each ends, by where it starts.
+    /// The end of each range, by its start.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -56,7 +56,7 @@ mod tests {
         }
     }
 
-    /// A walk over a crafted file inserts one for each of millions of frames.
+    /// A walk over a crafted file inserts one range for each of millions of frames.
     #[test]
     fn what_was_inserted_already_takes_no_room() {
         let mut ranges = Ranges::default();

@@ -1,9 +1,8 @@
-//! Decoding ahead of who reads in sequence.
+//! Decodes chunks ahead of a sequential reader.
 //!
-//! A request of the kernel is decoded chunk by chunk, side by side. Where requests are too small to
-//! keep all workers busy (the kernel asks for 128 KiB at a time unless its read-ahead was raised,
-//! which takes root), the others decode what comes next, at most one chunk each. What was decoded
-//! is handed over once and not kept.
+//! The chunks of one request are decoded in parallel. Small requests can't keep all workers busy:
+//! the kernel reads 128 KiB at a time unless root has raised its read-ahead. Then the other workers
+//! decode the next chunks, at most one each. A decoded chunk is handed over once and not kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,10 +12,10 @@ use parking_lot::Mutex;
 
 use super::decoded_cache::FrameKey;
 
-/// Reads in sequence that promise another.
+/// Sequential reads after which another one is expected.
 const STREAK_MIN: u32 = 2;
 
-/// What one handle's reader will want next.
+/// Prediction of the next reads through one handle.
 #[derive(Default)]
 pub struct ReadAhead {
     state: Mutex<State>,
@@ -24,38 +23,39 @@ pub struct ReadAhead {
 
 #[derive(Default)]
 struct State {
-    /// Where the last read ended.
+    /// End of the last read.
     end: u64,
-    /// Reads that began where another had ended.
+    /// Number of reads that began where another had ended.
     streak: u32,
-    /// The first chunk that nobody was asked to decode.
+    /// The first chunk that was not yet scheduled for decoding.
     next: u64,
     slots: VecDeque<(u64, Arc<Slot>)>,
 }
 
-/// Room for the content of a chunk. Who decodes it holds it meanwhile; nothing in it means that
-/// the reader is to decode it.
+/// A place for the content of a chunk. The decoding thread holds it until it is done. If it is
+/// empty then, the reader decodes the chunk itself.
 #[derive(Default)]
 pub struct Slot(OnceLock<Option<Ready>>);
 
-/// What a frame holds.
+/// Decoded content of a frame.
 pub struct Ready {
-    /// The file's id and the frame: the chunk may have been written again since, and packing puts
-    /// other frames where some lay before.
+    /// The file's id and the frame. They are compared because the chunk may have been rewritten,
+    /// and packing may have put another frame in the same place.
     pub key: FrameKey,
     pub content: Arc<Vec<u8>>,
 }
 
 impl Slot {
-    /// Decodes, unless the reader has come first.
+    /// Decodes the chunk, unless the slot is filled already.
     pub fn fill(&self, decode: impl FnOnce() -> Option<Ready>) {
         self.0.get_or_init(decode);
     }
 }
 
 impl ReadAhead {
-    /// Notes a read and answers what to decode beside it, so that `chunks_max` chunks behind it are
-    /// ready or being made so. The kernel may ask for two pieces at a time in either order.
+    /// Records a read and returns the chunks to decode in advance, so that `chunks_max` chunks
+    /// behind it are decoded or in progress. The kernel may send two requests at a time, in either
+    /// order.
     pub fn note(
         &self,
         read: Range<u64>,
@@ -75,7 +75,7 @@ impl ReadAhead {
         let slots = wanted.map(|chunk| (chunk, Arc::new(Slot::default())));
         let slots: Vec<_> = slots.collect();
         state.slots.extend(slots.iter().cloned());
-        // What was passed over is not wanted any more.
+        // Chunks before the read are no longer needed.
         state.slots.retain(|(chunk, _)| (chunk + 1) * chunk_bytes > read.start);
         slots
     }
@@ -85,7 +85,7 @@ impl ReadAhead {
         self.state.lock().slots.iter().any(|(known, _)| *known == chunk)
     }
 
-    /// Hands over what a frame holds of a chunk, once; waits for who decodes it.
+    /// Hands over the content of a frame once; waits for the thread that decodes it.
     pub fn take(&self, chunk: u64, key: FrameKey) -> Option<Arc<Vec<u8>>> {
         let slot = {
             let slots = &mut self.state.lock().slots;
@@ -98,7 +98,7 @@ impl ReadAhead {
 }
 
 impl State {
-    /// Whether a read continues the sequence, which it then belongs to.
+    /// Whether a read continues the sequence; if so, it becomes part of it.
     fn goes_on(&mut self, read: &Range<u64>) -> bool {
         let length = read.end - read.start;
         if read.start == self.end {

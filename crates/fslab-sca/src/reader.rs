@@ -1,4 +1,4 @@
-//! Reading a stored file: content of chunks, and where there is any.
+//! Reads a stored file: the content of chunks, and the position of data and holes.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use super::frame::{Entry, Frame};
 use super::frame_reader::{self, Body};
 use super::read_ahead::Ready;
 
-/// What is wrong with content whose checksum is right.
+/// Message for content that passes its checksum but can't be decoded.
 const UNDECODED: &str = "content that can't be decoded";
 
 /// The part of a range that lies in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub chunk: u64,
-    /// Within the chunk.
+    /// Start within the chunk.
     pub start: u32,
-    /// Within the chunk, behind the last byte.
+    /// End within the chunk, exclusive.
     pub end: u32,
-    /// Where the piece begins in the range.
+    /// Offset of the piece within the range.
     pub at: usize,
 }
 
-/// Cuts a range at the borders of chunks.
+/// Splits a range at the borders of chunks.
 pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -45,9 +45,9 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
 }
 
 impl ChunkMap {
-    /// Reads what lies between `offset` and the end; answers how much that was. Less is never
-    /// answered, also where only a part is damaged: the kernel would take it for the end of the
-    /// file and show zeros behind it.
+    /// Reads from `offset` up to the end of the file; returns the number of bytes read. The result
+    /// is never shorter, even if only a part is damaged. The kernel would take a short read for the
+    /// end of the file and show zeros behind it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size().saturating_sub(offset).min(buffer.len() as u64);
         let mut rest = &mut buffer[..length as usize];
@@ -62,7 +62,7 @@ impl ChunkMap {
         Ok(length as usize)
     }
 
-    /// Reads parts of several chunks, side by side if that is worth it.
+    /// Reads parts of several chunks, in parallel if that is worthwhile.
     fn read_parts(&self, io: Io<'_>, parts: &mut [(Piece, &mut [u8])]) -> Result<()> {
         let read = |(piece, target): &mut (Piece, &mut [u8])| self.read_piece(io, *piece, target);
         if parts.len() < 2 || !self.identity().codec.compresses {
@@ -90,8 +90,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Reads what the index's frame of a chunk holds, with zeros around it. Whoever wants the whole
-    /// chunk will not ask for it again soon: it is decoded to where it is wanted.
+    /// Reads the content of a chunk's indexed frame, with zeros around it. A reader of the whole
+    /// chunk will not need it again soon, so it is decoded directly into the target.
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
         let key = (self.identity().file_id, entry.frame);
@@ -111,7 +111,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// All that a chunk holds.
+    /// The whole content of a chunk.
     pub fn chunk_content(&self, io: Io<'_>, chunk: u64) -> Result<Content> {
         if let Some(content) = self.hot(chunk) {
             return Ok(content.clone());
@@ -127,7 +127,7 @@ impl ChunkMap {
         Ok(content)
     }
 
-    /// The content that a frame holds of a chunk, as far as it counts.
+    /// The valid part of a frame's content of a chunk.
     fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
         let key = (self.identity().file_id, entry.frame);
         let whole = match io.settings.cache.get(&key) {
@@ -147,7 +147,7 @@ impl ChunkMap {
         let count = (entry.to - entry.from) as usize;
         match whole.len() {
             length if length == count => Ok(Content { from: entry.from, bytes: whole }),
-            // A chunk is only ever cut at its end.
+            // A chunk is only ever shortened at its end.
             length if length > count => {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }
@@ -164,14 +164,15 @@ impl ChunkMap {
         content.ok_or_else(|| io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED))
     }
 
-    /// Decodes to where content is wanted, if the frame holds just that; answers whether it does.
+    /// Decodes directly into `target` if the frame's content has exactly that length; returns
+    /// whether it has.
     fn decode_to(&self, io: Io<'_>, chunk: u64, entry: Entry, target: &mut [u8]) -> Result<bool> {
         let (frame, body) = self.frame_of(io, chunk, entry)?;
         if frame.length as usize != target.len() {
             return Ok(false);
         }
         match self.identity().codec.decode_exactly(&body, target) {
-            // A page in memory of what was decoded is enough.
+            // The encoded pages are dropped, because the decoded content stays in memory.
             true => {
                 io.lower.drop_pages(frame.reference.offset, frame.reference.stored_length.into());
                 if chunk == self.size().saturating_sub(1) / self.chunk_bytes() {
@@ -183,7 +184,7 @@ impl ChunkMap {
         }
     }
 
-    /// What will be wanted of a chunk, if it is in order. What is not is found by the reader.
+    /// Decodes a chunk in advance. Errors are ignored here; the reader will find them itself.
     pub fn decode_ahead(&self, io: Io<'_>, chunk: u64) -> Option<Ready> {
         let entry = self.entry(io, chunk).ok()??;
         let content = Arc::new(self.decode(io, chunk, entry).ok()?);
@@ -191,7 +192,7 @@ impl ChunkMap {
         Some(Ready { key: (self.identity().file_id, entry.frame), content })
     }
 
-    /// The frame that holds content of a chunk.
+    /// Reads the frame that holds content of a chunk.
     fn frame_of(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<(Frame, Body)> {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
         let (frame, body) = frame_reader::frame(io, self.identity(), entry.frame)?;
@@ -201,12 +202,12 @@ impl ChunkMap {
         Ok((frame, body))
     }
 
-    /// Reads a data frame wherever it belongs, for tools that look at every frame.
+    /// Decodes a data frame to check it, for tools that examine every frame.
     pub fn check_content(&self, io: Io<'_>, entry: Entry, chunk: u64) -> Result<()> {
         self.decode(io, chunk, entry).map(drop)
     }
 
-    /// The next data or hole at or behind `offset`.
+    /// Returns the next data or hole at or behind `offset`.
     pub fn seek(&self, io: Io<'_>, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= self.size() {
             return Err(Errno::NXIO.into());
@@ -246,7 +247,7 @@ impl ChunkMap {
         Ok(self.size())
     }
 
-    /// Where in the logical file a chunk's content begins and ends.
+    /// Start and end of a chunk's content in the logical file.
     pub fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
         let base = chunk * self.chunk_bytes();
         let entries = self.entries(io, chunk)?;

@@ -1,7 +1,7 @@
-//! When space is given back: a policy that looks at numbers and changes nothing.
+//! Decides when space is freed: a policy that reads numbers and changes nothing.
 //!
-//! Space of dead frames comes back with a commit, that of a file full of holes and headers by
-//! cleaning (see `garbage_collection`), and all of it by packing (see `pack`).
+//! A commit frees the space of dead frames. Garbage collection frees that of a file full of holes
+//! and headers (see `garbage_collection`). Packing frees all of it (see `pack`).
 
 use fslab_vfs::Result;
 
@@ -9,55 +9,55 @@ use super::context::{Io, Settings};
 use super::format::HEAD_BYTES;
 use super::log::{DEAD_BYTES_MIN, Log};
 
-/// Bytes written since the last commit from which on a writer does the next one itself: whoever
-/// makes it in the background is too slow.
+/// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Dead frames are worth a commit from [`DEAD_BYTES_MIN`] on, if they are this part of the file.
-/// Space of small frames comes back with the second commit after (see `dead_frames`), so that a
-/// file that is written in small pieces takes a twelfth more at most.
+/// Dead frames are worth a commit if they reach [`DEAD_BYTES_MIN`] and this fraction of the file.
+/// The space of small frames is freed by the second commit after their death (see `dead_frames`).
+/// So a file written in small pieces takes at most a twelfth more.
 const DEAD_PART: u64 = 24;
 
-/// Where less room is left than so many times the dead frames, they are worth a commit.
+/// Dead frames are worth a commit if the free space is less than this many times their size.
 const ROOM_TIMES: u64 = 8;
 
-/// Bytes written at least before anybody looks again.
+/// Minimum number of bytes written between two checks.
 const LOOK_BYTES_MIN: u64 = 64 << 10;
 
-/// Bytes written after which a file is looked at again at the latest for cleaning: so much more
-/// than twice what is of use may it take.
+/// Maximum number of bytes written between two checks for garbage collection. A file may exceed
+/// twice its live bytes by this much.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
+/// Packing is worthwhile above this fraction of garbage plus this many bytes (or `garbage`, if
+/// less).
 const PACKED_PART: u64 = 4;
 const PACKED_BYTES: u64 = 64 << 10;
 
-/// A tail that is raw is put up with up to this length, and the same part of all content.
+/// Length up to which a raw tail is tolerated, in addition to the same fraction of all content.
 const TAIL_BYTES: u64 = 4 << 10;
 
-/// Garbage that is given back at close, which needs a sync: from `garbage` bytes on, if it is also
-/// this part of what is of use.
+/// At close, garbage is freed with a sync from `garbage` bytes on, if it is also this fraction of
+/// the live bytes.
 const CLOSED_PART: u64 = 4;
 
-/// Bytes of content moved before the space that it was in is given back: what cleaning takes
-/// beyond what the file takes already.
+/// Bytes of content that are moved before their old space is freed: the temporary extra space that
+/// garbage collection takes.
 pub const MOVED_BYTES: u64 = 8 << 20;
 
-/// Room that must be left below, besides what is moved at a time.
+/// Space that must stay free below, in addition to what is moved at a time.
 pub const SPARE_BYTES: u64 = 8 << 20;
 
-/// Whether something is to be done about a file.
+/// When a file needs maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Nothing,
-    /// In the background.
+    /// Soon, in the background.
     Soon,
-    /// Before the next change.
+    /// At once, before the next change.
     Now,
 }
 
 impl Log {
-    /// What the last changes made due, from what is in memory.
+    /// Maintenance that the last changes made due, judged by what is in memory.
     pub fn due(&self, settings: &Settings) -> Due {
         if self.commits.sync_has_failed() {
             return Due::Nothing;
@@ -70,7 +70,7 @@ impl Log {
         if is_due { Due::Soon } else { Due::Nothing }
     }
 
-    /// Whether whoever gives space back in the background is slower than the writer.
+    /// Whether the background thread is slower than the writer.
     fn is_late(&self, settings: &Settings) -> bool {
         let most = self.garbage_bytes_max(settings);
         let is_far = self.end().saturating_sub(self.commits.end()) >= UNCOMMITTED_BYTES_MAX;
@@ -84,12 +84,12 @@ impl Log {
         self.end() >= self.looks.commit && self.garbage.bytes() > 0
     }
 
-    /// Whether the file holds so much garbage that it may have to be cleaned.
+    /// Whether the file has enough garbage that a collection may be due.
     pub fn may_want_cleaning(&self, settings: &Settings) -> bool {
         self.end() >= self.looks.clean && self.garbage_in_all() > self.garbage_bytes_max(settings)
     }
 
-    /// Whether a commit is due, or dead frames are worth one.
+    /// Whether a commit is due, or the dead frames are worth one.
     pub fn wants_commit(&self, io: Io<'_>) -> Result<bool> {
         if self.commits.is_due() {
             return Ok(true);
@@ -99,73 +99,73 @@ impl Log {
         Ok(self.may_want_commit() && (dead >= much || dead >= free_bytes(io)? / ROOM_TIMES))
     }
 
-    /// Lets nobody look for a while whether dead frames are worth a commit: until as many may be
-    /// dead as are worth one, or as fill a part of the room that is left.
+    /// Postpones the next check for a commit until enough further frames may be dead, or enough of
+    /// the free space may be used.
     pub fn put_off_commit(&mut self, free_bytes: u64) {
         let much = DEAD_BYTES_MIN.max(self.size() / DEAD_PART).min(free_bytes / ROOM_TIMES);
         let more = much.saturating_sub(self.garbage.bytes()).max(LOOK_BYTES_MIN);
         self.looks.commit = self.end() + more;
     }
 
-    /// Whether the file holds so much garbage that it is to be cleaned, once it was committed.
+    /// Whether the file, once committed, has enough garbage to collect.
     pub fn wants_cleaning(&self, io: Io<'_>) -> Result<bool> {
         let allocated = io.lower.attr(io.request)?.blocks * 512;
         let most = self.map.live_bytes().saturating_add(self.garbage_bytes_max(io.settings));
         Ok(allocated.min(self.end()) > most)
     }
 
-    /// Lets nobody look for a while whether the file is to be cleaned.
+    /// Postpones the next check for garbage collection.
     pub fn put_off_cleaning(&mut self, settings: &Settings) {
         self.looks.clean = self.end() + (self.garbage_bytes_max(settings) / 2).min(LOOK_BYTES);
     }
 
-    /// Garbage that is put up with before a file is cleaned.
+    /// Garbage that is tolerated before it is collected.
     fn garbage_bytes_max(&self, settings: &Settings) -> u64 {
         settings.garbage_bytes_max.max(self.map.live_bytes())
     }
 
-    /// Whether moving content takes nothing from others who want to write.
+    /// Whether there is enough space to move content without taking it from other writers.
     pub fn has_room_to_clean(&self, io: Io<'_>) -> Result<bool> {
         Ok(free_bytes(io)? >= 2 * self.map.live_bytes().min(MOVED_BYTES) + SPARE_BYTES)
     }
 
-    /// Whether there is so much garbage, or so long a tail, that the file should be packed when
-    /// nothing else is to be done. From what is in memory.
+    /// Whether the file has enough garbage, or a tail long enough, to be packed when the mount is
+    /// idle. Judged by what is in memory.
     pub fn wants_packing(&self, settings: &Settings) -> bool {
         self.is_whole() && self.has_much_to_pack(settings)
     }
 
-    /// The same of a file that is not in order.
+    /// The same for a file that is not in order.
     pub fn has_much_to_pack(&self, settings: &Settings) -> bool {
         self.garbage_in_all() > self.garbage_left_unpacked(settings) || self.has_long_tail()
     }
 
-    /// Whether much of a file is what was appended in small pieces, which are raw. A file of less
-    /// than a chunk may be nothing else.
+    /// Whether a large part of a file consists of small appended pieces, which are raw. A file of
+    /// less than a chunk may consist of nothing else.
     fn has_long_tail(&self) -> bool {
         self.identity().codec.compresses
             && self.map.segment_bytes() > TAIL_BYTES + self.map.live_bytes() / PACKED_PART
     }
 
-    /// Everything but the head and content of use. Space that was given back is still counted.
+    /// Everything except the head and live content. Freed space is still counted.
     pub fn garbage_in_all(&self) -> u64 {
         (self.end() - HEAD_BYTES).saturating_sub(self.map.live_bytes())
     }
 
-    /// Garbage for which a file is not packed.
+    /// Garbage up to which a file is not packed.
     pub fn garbage_left_unpacked(&self, settings: &Settings) -> u64 {
         let least = PACKED_BYTES.min(settings.garbage_bytes_max);
         (self.map.live_bytes() / PACKED_PART).saturating_add(least)
     }
 
-    /// Whether there is so much to give back at close that it is worth a sync.
+    /// Whether there is enough garbage at close to be worth a sync.
     pub fn wants_commit_at_close(&self, settings: &Settings) -> bool {
         let garbage = self.garbage.bytes();
         garbage >= settings.garbage_bytes_max && garbage >= self.map.live_bytes() / CLOSED_PART
     }
 }
 
-/// Room that is left below.
+/// Free space below, in bytes.
 pub fn free_bytes(io: Io<'_>) -> Result<u64> {
     let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
     Ok(below.blocks_available.saturating_mul(u64::from(below.fragment_size)))

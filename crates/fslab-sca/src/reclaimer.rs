@@ -1,10 +1,10 @@
-//! Giving space back in a thread of its own, so that no writer waits for it.
+//! Frees space in a background thread, so that no writer waits for it.
 //!
-//! A file whose changes made something due (see `reclaim_policy`) is committed or cleaned at once,
-//! beside its writers. Files that hold garbage when somebody is done with them are packed once no
-//! request has come for a while, at most at the rate that was asked for; the thread stands back as
-//! soon as requests come again. What it did not come to is packed at the end, for as long as who
-//! unmounts may be kept waiting: the next mount knows of none of these files.
+//! A file whose changes made maintenance due (see `reclaim_policy`) is committed or collected at
+//! once, in parallel with its writers. Files that hold garbage when a user closes them are packed
+//! once no request has arrived for a while, at most at the configured rate. The thread pauses as
+//! soon as requests arrive again. At unmount the remaining files are packed for at most `END_MAX`,
+//! because the next mount does not know them.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,34 +21,35 @@ use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;
 
-/// Files remembered, in less than 4 MiB. What is offered beyond that comes again when it is used
-/// again.
+/// Maximum number of remembered files, in less than 4 MiB. Other files are offered again when they
+/// are used again.
 const OFFERED_MAX: usize = 1 << 16;
 
-/// How long files are packed at the end.
+/// Maximum time for packing files at unmount.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// Gives back space of files in the background.
+/// Frees the space of files in the background.
 pub struct Reclaimer {
     access: Arc<Access>,
-    /// Nothing where whoever changes a file is to wait for it.
+    /// `None` if there is no background thread, and the user who changes a file waits for its
+    /// maintenance.
     pace: Option<Pace>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How patient and how fast it packs.
+/// Delay and rate of packing.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// So long, nobody must have asked for anything.
+    /// Time without requests before packing starts.
     after: Duration,
-    /// Bytes a second.
+    /// Bytes per second.
     rate: u64,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Requests that came.
+    /// Number of requests received.
     requests: AtomicU64,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -56,28 +57,28 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// Files that are to be committed or cleaned.
+    /// Files to be committed or collected.
     due: Files,
-    /// Files that are to be packed.
+    /// Files to be packed.
     packed: Files,
     ends: bool,
 }
 
-/// Files in the order in which they came, each once.
+/// A queue of files that contains each file once.
 #[derive(Default)]
 struct Files {
     order: VecDeque<Ino>,
     known: HashSet<Ino>,
 }
 
-/// What the thread does next.
+/// Next task of the thread.
 enum Job {
     Tend(Ino),
     Pack(Ino),
 }
 
 impl Files {
-    /// Answers whether it is new.
+    /// Adds a file; returns whether it was added.
     fn push(&mut self, ino: Ino) -> bool {
         let is_new = self.order.len() < OFFERED_MAX && self.known.insert(ino);
         if is_new {
@@ -108,19 +109,19 @@ impl Reclaimer {
         Self { access, pace, shared: Arc::default(), thread: Mutex::default() }
     }
 
-    /// A request came.
+    /// Records that a request arrived.
     pub fn note_request(&self) {
         if self.pace.is_some() {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Something is due of a file in use; answers whether it will be done.
+    /// Requests maintenance of a file in use; returns whether it will be done.
     pub fn ask(&self, ino: Ino) -> bool {
         self.push(|queue| &mut queue.due, ino)
     }
 
-    /// Somebody is done with a file.
+    /// Offers a file for packing after a user has closed it.
     pub fn offer(&self, ino: Ino, file: &StoredFile) {
         if self.pace.is_some() && file.wants_packing() {
             self.push(|queue| &mut queue.packed, ino);
@@ -141,7 +142,7 @@ impl Reclaimer {
         self.begin(pace)
     }
 
-    /// Answers whether there is a thread.
+    /// Starts the thread if needed; returns whether it runs.
     fn begin(&self, pace: Pace) -> bool {
         let mut thread = self.thread.lock();
         if thread.is_some() {
@@ -156,7 +157,7 @@ impl Reclaimer {
         thread.is_some()
     }
 
-    /// Ends what is going on, in order, and begins nothing more.
+    /// Finishes the current task and starts no other.
     pub fn stop(&self) {
         self.shared.queue.lock().ends = true;
         self.shared.changed.notify_all();
@@ -167,7 +168,8 @@ impl Reclaimer {
         }
     }
 
-    /// Ends, and packs what was offered as far as there is time. Nobody asks for anything any more.
+    /// Stops the thread, and packs the remaining files within the time limit. No more requests
+    /// arrive.
     pub fn finish(&self) {
         self.stop();
         let clock = &self.access.settings().clock;
@@ -192,7 +194,7 @@ impl Drop for Reclaimer {
     }
 }
 
-/// The thread.
+/// The background thread.
 struct Run<'a> {
     access: &'a Access,
     shared: &'a Shared,
@@ -201,7 +203,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // What the last file that was packed saw: nobody waits again as long as it is quiet.
+        // Number of requests seen by the last packing: there is no new wait while it stays the
+        // same.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
             match job {
@@ -218,7 +221,7 @@ impl Run<'_> {
         }
     }
 
-    /// Packs a file; answers how many requests had come by then.
+    /// Packs a file; returns the number of requests received until then.
     fn pack(&self, ino: Ino) -> u64 {
         let mut last = self.shared.requests.load(Ordering::Relaxed);
         let mut goes_on = |bytes: u64| {
@@ -234,7 +237,7 @@ impl Run<'_> {
         last
     }
 
-    /// Waits until nobody asked for anything for a while; answers whether to go on at all.
+    /// Waits until no request has arrived for a while; returns whether to continue.
     fn wait_until_idle(&self) -> bool {
         loop {
             let seen = self.shared.requests.load(Ordering::Relaxed);
@@ -247,8 +250,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for a time, or until the end; does what becomes due meanwhile. Answers whether to go
-    /// on.
+    /// Waits for a time or until the end, and does maintenance that becomes due. Returns whether to
+    /// continue.
     fn wait(&self, pause: Duration) -> bool {
         let clock = &self.access.settings().clock;
         let until_ns = clock.now_ns() + pause.as_nanos() as u64;
@@ -263,28 +266,28 @@ impl Run<'_> {
     }
 }
 
-/// Commits or cleans a file, as far as that is due, if somebody uses it.
+/// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
     caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
 }
 
-/// Packs a file; nothing where that failed.
+/// Packs a file; returns `None` on failure.
 fn pack(access: &Access, ino: Ino, goes_on: &mut dyn FnMut(u64) -> bool) -> Option<Packed> {
     let packed = caught(ino, "packing", || access.pack(&own_request(), ino, goes_on));
     packed.inspect(|packed| tracing::debug!(ino = ino.0, ?packed, "packing"))
 }
 
-/// Does something to a file; nothing where that failed.
+/// Runs work on a file; returns `None` on failure.
 fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Some(done),
-        // It may be gone, or be on a disk that is full or read-only.
+        // The file may have been removed, or its disk may be full or read-only.
         Ok(Err(error)) => {
             tracing::debug!(%error, ino = ino.0, "{what} a file failed");
             None
         }
-        // One file must not keep all others from it. It stays in use: whoever left it in order
-        // would trust what is not known to be in order.
+        // A bug with one file must not stop the thread. The file stays in use, because settling it
+        // would trust a state that may be wrong.
         Err(_) => {
             tracing::error!(ino = ino.0, "{what} a file went wrong: this is a bug");
             None
@@ -294,15 +297,15 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
 
 /// Why a wait ended.
 enum Waited {
-    /// Something is due of a file.
+    /// A file is due for maintenance.
     Due(Ino),
-    /// The time is over.
+    /// The time has elapsed.
     Long,
     End,
 }
 
 impl Shared {
-    /// What to do next; waits for something. Nothing at the end.
+    /// Waits for the next task; returns `None` at the end.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         while !queue.ends {
@@ -314,8 +317,8 @@ impl Shared {
         None
     }
 
-    /// Packing a file was given up: because of the end, or because somebody changed it, who will
-    /// offer it again.
+    /// Queues a file again if packing was given up because of the end. If it was changed instead,
+    /// its user will offer it again.
     fn put_back_at_the_end(&self, ino: Ino) {
         let mut queue = self.queue.lock();
         if queue.ends {
@@ -327,7 +330,7 @@ impl Shared {
         self.requests.load(Ordering::Relaxed) == seen
     }
 
-    /// Waits for a time, until something is due of a file, or until the end.
+    /// Waits for a time, until a file is due for maintenance, or until the end.
     fn wait_for_due(&self, pause: Duration) -> Waited {
         let mut queue = self.queue.lock();
         let goes_on = |queue: &mut Queue| !queue.ends && queue.due.order.is_empty();

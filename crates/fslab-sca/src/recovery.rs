@@ -1,8 +1,8 @@
-//! Opening a stored file: the last good checkpoint, and a walk over the frames behind it.
+//! Opens a stored file: finds the last valid checkpoint and walks over the frames behind it.
 //!
-//! The walk goes from header to header and never looks for frames in what others hold, so that a
-//! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
-//! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
+//! The walk goes from header to header and never searches the content of frames, so a stored file
+//! inside a stored file can't confuse it. A crash may leave incomplete frames behind a checkpoint.
+//! A frame with an incomplete body is left out, and the chunk keeps its earlier content.
 
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
@@ -18,15 +18,15 @@ use super::ranges::Ranges;
 use super::size_xattr::Clean;
 use super::superblock::{self, Slot};
 
-/// Bytes read ahead where bodies are looked at, and where only headers are.
+/// Bytes read ahead when bodies are checked, and when only headers are read.
 const WINDOW_BYTES: usize = 256 << 10;
 const HEADER_WINDOW_BYTES: usize = 4 << 10;
 
-/// The same, behind a frame of less than [`SMALL_FRAME_BYTES`].
+/// Bytes read ahead behind a frame of less than [`SMALL_FRAME_BYTES`], when only headers are read.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 const SMALL_FRAME_BYTES: u64 = 16 << 10;
 
-/// About how many reads a walk over the headers of so many frames takes.
+/// Approximate number of reads of a walk over this many headers.
 pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
     if bytes < frames * SMALL_FRAME_BYTES {
         bytes.div_ceil(SMALL_WINDOW_BYTES as u64)
@@ -35,10 +35,10 @@ pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Opens a stored file of `length` bytes. Where a mark holds, the file was left well.
+/// Opens a stored file of `length` bytes. `mark` is given if it is trusted.
 ///
 /// # Errors
-/// What is damaged beyond what the redundancy covers.
+/// Damage that redundancy can't repair.
 pub fn open(
     io: Io<'_>,
     identity: Identity,
@@ -54,7 +54,7 @@ pub fn open(
     log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
     let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
-    // Once anything was added, what lay behind had been cut off.
+    // The superseded content is cut off before anything is appended.
     if packed_end == Some(log.end()) && matches!(log.journal.behind(), Behind::Unknown(_)) {
         log.journal.note_behind(Behind::Superseded);
     }
@@ -76,11 +76,11 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
     Ok(log)
 }
 
-/// A stored file as its frames alone tell, whatever slots and index say: every header is walked and
-/// every body checked.
+/// Opens a stored file by its frames alone, without slots and index: walks over every header and
+/// checks every body.
 ///
 /// # Errors
-/// What reading the file below answers.
+/// Errors of reading the file below.
 pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     let mut log = Log::new(identity);
     log.journal.note_head(Head::Whole);
@@ -90,11 +90,11 @@ pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     Ok(log)
 }
 
-/// What replaces a log whose index turned out to be damaged: what the frames tell, if that is no
-/// less. Nothing if the index is in order.
+/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
+/// `None` if the index is intact.
 ///
 /// # Errors
-/// What reading the file below answers.
+/// Errors of reading the file below.
 pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
     if !log.map.is_damaged() {
         return Ok(None);
@@ -109,8 +109,8 @@ pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> 
     Ok(Some(found))
 }
 
-/// The state at the newest checkpoint that is whole, or that of an empty file; and whether packing
-/// made it.
+/// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and
+/// whether packing made it.
 fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     for slot in slots {
         let mut log = Log::new(identity);
@@ -124,7 +124,7 @@ fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     (Log::new(identity), false)
 }
 
-/// The state at the checkpoint that a mark leads to, if that is whole: it may have no slot.
+/// Returns the state at the checkpoint in a mark, if it is valid: it may have no slot.
 fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Option<Log> {
     let slot = slots.first();
     if mark.checkpoint.is_none() || slot.is_some_and(|slot| slot.is_packed) {
@@ -146,8 +146,8 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
     let (frame, payload) = frame_reader::metadata(io, log.identity(), slot.checkpoint)?;
-    // A slot whose number is not its checkpoint's would be taken for newer, or for older, than one
-    // that is written next.
+    // A slot whose number differs from its checkpoint's would be ordered wrongly against the next
+    // slot.
     let is_right = frame.kind == Kind::Checkpoint
         && frame.sequence == slot.sequence
         && log.adopt(&frame, &payload).is_some()
@@ -155,7 +155,7 @@ fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
 }
 
-/// What lies behind the last frame: nothing, a seek table, or something to be kept aside.
+/// Records the data behind the last frame: nothing, a seek table, or unknown bytes.
 fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     let behind = length.saturating_sub(log.end());
     if behind == 0 {
@@ -169,12 +169,12 @@ fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a frame with content, or with a hole, whose body is not whole lies behind all that are.
-/// A crash leaves such, and so does damage. Checkpoints and index pages are no content: the frames
-/// before them say the same.
+/// Whether an incomplete frame of content or a hole lies behind all complete frames. A crash or
+/// damage leaves such a frame. Checkpoints and index pages do not count, because the frames before
+/// them contain the same information.
 ///
 /// # Errors
-/// What reading the file below answers.
+/// Errors of reading the file below.
 pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     if !matches!(log.journal.behind(), Behind::Unknown(_)) {
         return Ok(false);
@@ -190,7 +190,7 @@ pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether exactly one seek table lies there: it begins and ends as one, and is as long as it says.
+/// Whether a range contains exactly one seek table, by its beginning, end and length.
 pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     const BEGIN: [u8; 4] = 0x184D_2A5E_u32.to_le_bytes();
     const END: [u8; 4] = 0x8F92_EAB1_u32.to_le_bytes();
@@ -203,33 +203,32 @@ pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     Ok(begin.starts_with(&BEGIN) && end == END && said.map(u64::from) == Some(length - 8))
 }
 
-/// Pages of the index that a walk changes at most: those of 16 TiB in chunks of 128 KiB. The writer
-/// changes far fewer between two checkpoints, but whoever crafts a file needs none.
+/// Maximum number of index pages that a walk changes: those of 16 TiB in chunks of 128 KiB. A
+/// writer changes far fewer between two checkpoints, but a crafted file may have no checkpoints.
 const PAGES_MAX: usize = 1 << 20;
 
-/// Frames of no more use that a walk remembers: 16 MiB.
+/// Maximum number of dead frames that a walk remembers: 16 MiB.
 const DEAD_MAX: usize = 1 << 20;
 
-/// Twice the raw pieces that a walk bears: a writer makes one frame of 768, and without any such
-/// frame, 64 MiB hold no more.
+/// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame;
+/// without such a frame, 64 MiB hold no more.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.
 pub struct Walk<'a> {
     io: Io<'a>,
-    /// Of the stored file.
+    /// Length of the stored file.
     length: u64,
-    /// Bodies need not be looked at.
+    /// Whether bodies are trusted and not checked.
     trusts: bool,
     window: Window,
     /// Length of the last frame.
     last_bytes: u64,
-    /// Chunks that were cut off or became holes on the way.
+    /// Chunks that the walk has found cut off or turned into holes.
     emptied: Ranges,
-    /// Raw pieces, or more.
+    /// Upper bound of the number of raw pieces.
     segments: usize,
-    /// What stays in memory: pages of the index that are changed, frames of no more use, and twice
-    /// the raw pieces.
+    /// Limits of what stays in memory: changed index pages, dead frames, and twice the raw pieces.
     pub pages_max: usize,
     pub dead_max: usize,
     pub segments_max: usize,
@@ -252,9 +251,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Applies every frame from the end of what is known to the end of what is there.
+    /// Applies every frame from the log's end to the end of the file.
     pub fn run(&mut self, log: &mut Log) -> Result<()> {
-        // Where frames begin that are not whole, with no whole one behind them yet.
+        // Start of incomplete frames that no complete frame follows so far.
         let mut torn = None;
         let (mut end, mut sequence) = (log.end(), log.journal.sequence());
         while let Some(frame) = self.next(log.identity(), end, sequence)? {
@@ -268,7 +267,8 @@ impl<'a> Walk<'a> {
                     self.take(log, &frame, &payload)?;
                 }
                 None if frame.kind == Kind::Hole => break,
-                // No crash tore it, and what it told is told by the frames since the one before.
+                // A trusted frame was not torn by a crash. The frames since the previous checkpoint
+                // contain the same information.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn = torn.or(Some(before)),
             }
@@ -277,8 +277,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Loses frames from a place on, behind a sequence, up to where a whole one begins. In a
-    /// crafted file there may be millions: their headers are read again, not kept.
+    /// Marks all frames from a place up to `until` as lost. A crafted file may contain millions, so
+    /// their headers are read again and not kept.
     fn lose_all(&mut self, log: &mut Log, from: (u64, u64), until: u64) -> Result<()> {
         let mut headers = Walk::new(self.io, until, true);
         let (mut end, mut sequence) = from;
@@ -290,8 +290,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whoever crafts a file must not fill the memory by it. Space of what is of no more use, and
-    /// forgotten, comes back with packing.
+    /// Limits the memory that a crafted file can use. The space of forgotten dead frames is freed
+    /// by packing.
     fn keep_bounded(&mut self, log: &mut Log) -> Result<()> {
         log.garbage.keep_at_most(self.dead_max);
         if self.has_too_many_segments(log) {
@@ -303,7 +303,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Counting takes as long as there are many: it is not done after each.
+    /// Whether there are too many raw pieces. Counting is slow, so it is done only when the bound
+    /// is reached.
     fn has_too_many_segments(&mut self, log: &Log) -> bool {
         if self.segments < self.segments_max {
             return false;
@@ -312,7 +313,7 @@ impl<'a> Walk<'a> {
         self.segments > self.segments_max / 2
     }
 
-    /// The frame at a place, if its header is whole and it fits into the file.
+    /// Returns the frame at an offset, if its header is valid and it fits into the file.
     pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
         let header = self.get(at, identity.header_bytes())?;
         let Some(header) = header else { return Ok(None) };
@@ -324,7 +325,7 @@ impl<'a> Walk<'a> {
         Ok(frame)
     }
 
-    /// The payload of a frame whose body is whole; that of content is not unpacked.
+    /// Returns the payload of a frame with a valid body; that of content is not unpacked.
     fn body(&mut self, log: &Log, frame: &Frame) -> Result<Option<Vec<u8>>> {
         let is_needed = matches!(frame.kind, Kind::Hole | Kind::Checkpoint);
         if frame.kind == Kind::Gap || self.trusts && !is_needed {
@@ -336,7 +337,7 @@ impl<'a> Walk<'a> {
             return Ok(None);
         };
         if crc32c::crc32c(&body) != frame.body_crc {
-            // Of a hole the walk must know how far it goes: without that it ends there.
+            // The walk must know the length of a hole, and ends there if it is unknown.
             let mended = (frame.kind == Kind::Hole).then(|| mended_body(&body, frame.body_crc));
             let Some(whole) = mended.flatten() else { return Ok(None) };
             body = whole;
@@ -349,7 +350,7 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            // Pages belong to a checkpoint that was not reached by a slot: they are built anew.
+            // These pages belong to a checkpoint that no slot leads to; they are built again.
             Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {
@@ -369,10 +370,10 @@ impl<'a> Walk<'a> {
         log.apply(self.io, frame, payload)
     }
 
-    /// A frame is not whole, and a whole one lies behind it: what the chunk held before stays,
-    /// zeros where it was emptied; where it never held anything is a place that can't be read.
+    /// Records an incomplete frame that a complete frame follows. The chunk keeps its earlier
+    /// content, or zeros if it was emptied. If it never had content, it becomes unreadable.
     fn lose(&mut self, log: &mut Log, frame: &Frame) -> Result<()> {
-        // All that it says is in its header.
+        // The header contains all information of the frame.
         if frame.kind == Kind::Size {
             return self.take(log, frame, &[]);
         }
@@ -388,8 +389,8 @@ impl<'a> Walk<'a> {
         );
         log.map.note_disorder();
         log.journal.note_left_out();
-        // What it added lay behind the end, where there were zeros; what the chunk held before may
-        // have been synced, and must not be refused together with it.
+        // Its piece lay behind the end, where there were zeros. The earlier content of the chunk
+        // may have been synced, and must not become unreadable with it.
         if frame.kind == Kind::Segment {
             return Ok(());
         }
@@ -415,7 +416,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A piece of the stored file that was read ahead.
+/// A section of the stored file that was read ahead.
 #[derive(Default)]
 pub struct Window {
     start: u64,
@@ -423,7 +424,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Bytes of the file; `None` where it ends before.
+    /// Returns bytes of the file; `None` if it ends before.
     fn get(&mut self, io: Io<'_>, at: u64, length: usize, ahead: usize) -> Result<Option<Vec<u8>>> {
         let end = self.start + self.bytes.len() as u64;
         if at < self.start || at + length as u64 > end {

@@ -1,6 +1,6 @@
-//! The xattrs of files and of the whole tree: the size of a stored file, for `stat` without opening
-//! it, and what is known of the tree. These and those of conversions are hidden by the mount, which
-//! does not set them either.
+//! The xattrs of files and of the whole tree. One stores the size of a stored file, so that `stat`
+//! need not open it; another describes the tree. The mount hides these and the xattrs of
+//! conversions, and does not let users set them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,33 +17,33 @@ use super::format::{
 use super::frame::Reference;
 use super::lower::is_absence;
 
-/// What an xattr says a file below is.
+/// The kind of a file below according to its xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A stored file that somebody was writing.
+    /// A stored file that was being written.
     Dirty,
-    /// A stored file at rest.
+    /// A stored file that was settled.
     Clean(Clean),
-    /// No stored file, whatever its bytes look like.
+    /// A file that is not a stored file, whatever its bytes look like.
     Foreign,
 }
 
-/// A stored file at rest.
+/// State of a settled stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clean {
     pub file_size: u64,
     pub stored_length: u64,
     pub sequence: u64,
-    /// Everything was durable when this was written.
+    /// Whether everything was durable when the mark was written.
     pub durable: bool,
     pub session: u64,
-    /// The last checkpoint, from which few reads lead to the last frame; none in marks of versions
-    /// that did not say.
+    /// The last checkpoint; few reads lead from it to the last frame. Older versions did not record
+    /// it.
     pub checkpoint: Reference,
 }
 
 impl Clean {
-    /// Whether it can be believed of a file of this length.
+    /// Whether the mark is trusted for a file of this length.
     pub fn holds(&self, stored_length: u64, session: &Session) -> bool {
         self.stored_length == stored_length && (self.durable || session.trusts(self.session))
     }
@@ -52,22 +52,22 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
-/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file that had no such xattr,
-/// and on one whose earlier value follows.
+/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file without this xattr, and on
+/// a file whose earlier value follows.
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 
-/// Whether a name is one of ours, which the mount neither shows nor sets.
+/// Whether a name belongs to an fslab xattr, which the mount hides and does not set.
 pub fn is_ours(name: &OsStr) -> bool {
     [MARK_NAME, TREE_NAME, RUN_NAME, KEPT_NAME, TIMES_NAME].iter().any(|own| name == *own)
 }
 
-/// Reads the mark of a file; `None` where there is none that is whole.
+/// Reads the mark of a file; `None` if there is no valid one.
 pub fn read(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Option<Mark>> {
     Ok(value(fs, request, ino, MARK_NAME)?.and_then(|value| decode(&value)))
 }
 
-/// Reads an xattr; `None` where there is none, or can't be any.
+/// Reads an xattr; `None` if it is missing or unsupported.
 pub fn value(
     fs: &dyn FileSystem,
     request: &Request,
@@ -98,15 +98,15 @@ pub fn set(
     fs.setxattr(request, ino, name, value, XattrMode::empty())
 }
 
-/// What tells whether a file is still the one that it was.
+/// Values that show whether a file is still the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     pub size: u64,
     pub beginning_crc: u32,
 }
 
-/// The mark of a file that a conversion takes for content although it looks like a stored file,
-/// with the value that the xattr had before.
+/// Makes the mark of a file that a conversion treats as content although it looks like a stored
+/// file. It contains the earlier value of the xattr.
 pub fn content(before: Option<&[u8]>, file: Fingerprint) -> Vec<u8> {
     let state = if before.is_some() { CONTENT_WITH_XATTR } else { CONTENT };
     let (file_size, sequence) = (file.size.into(), u64::from(file.beginning_crc).into());
@@ -114,8 +114,8 @@ pub fn content(before: Option<&[u8]>, file: Fingerprint) -> Vec<u8> {
     sealed(&record, before.unwrap_or_default())
 }
 
-/// The value that the xattr had before a conversion marked the file by [`content`], and what the
-/// file was then; nothing where no conversion did.
+/// Returns the earlier value of the xattr and the fingerprint from a mark made by [`content`].
+/// Returns `None` if no conversion made it.
 pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
     decode(value)?;
     let (record, before) = MarkRecord::read_from_prefix(value).ok()?;
@@ -128,7 +128,7 @@ pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
     Some((before, Fingerprint { size: record.file_size.get(), beginning_crc }))
 }
 
-/// Where the checksum lies in a mark.
+/// Place of the checksum in a mark.
 const CRC_RANGE: std::ops::Range<usize> = 4..8;
 
 fn blank() -> MarkRecord {
@@ -169,7 +169,7 @@ fn encode(mark: &Mark) -> Vec<u8> {
     sealed(&record, &checkpoint)
 }
 
-/// A mark and what follows it, with the checksum of both.
+/// Joins a mark and the data behind it, and adds the checksum of both.
 fn sealed(record: &MarkRecord, rest: &[u8]) -> Vec<u8> {
     let mut value = [record.as_bytes(), rest].concat();
     let crc = crc32c::crc32c(&value);
@@ -177,7 +177,7 @@ fn sealed(record: &MarkRecord, rest: &[u8]) -> Vec<u8> {
     value
 }
 
-/// What the value of the xattr says, if it is whole.
+/// Decodes the value of the xattr, if it is valid.
 pub fn decode(value: &[u8]) -> Option<Mark> {
     let (mut record, rest) = MarkRecord::read_from_prefix(value).ok()?;
     let crc = std::mem::take(&mut record.crc).get();
@@ -196,7 +196,7 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             durable: state == 2,
             session: record.session.get(),
             checkpoint: match rest {
-                // As it was written before marks led to checkpoints.
+                // Versions before marks had checkpoints wrote no reference.
                 [] => Reference::NONE,
                 rest => {
                     let record = ReferenceRecord::read_from_bytes(rest).ok()?;
@@ -208,16 +208,16 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
     }
 }
 
-/// What a file is that has a mark of a stored one and no head that is known.
+/// The error for a file with the mark of a stored file but without a known head.
 pub fn headless(ino: Ino) -> Error {
     let what = "a stored file whose head is damaged, or of a later version";
     Error::Damaged { ino, offset: 0, what }
 }
 
-/// Begins a session over a tree, and says whether xattrs can be had at all.
+/// Begins a session over a tree, and returns whether xattrs are usable.
 ///
-/// A tree that is empty when it is first used is marked as pure: no file in it is foreign unless
-/// somebody puts one there behind the mount. Only a conversion keeps a tree plain.
+/// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
+/// adds it behind the mount. Only a conversion keeps a tree plain.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
@@ -230,11 +230,11 @@ pub fn begin_session(
     };
     let after = session_after(known);
     let session = Session { plain: after.plain && is_conversion, ..after };
-    // The number must never be given again, so it is made durable before it is used.
+    // The number must never be used again, so it is made durable before it is used.
     match write_tree(&**fs, request, &session).and_then(|()| sync_root(&**fs, request)) {
         Ok(()) => Ok((session, true)),
         Err(error) => match error.errno() {
-            // Nothing can be recorded: marks of this session will not be believed by the next.
+            // The session can't be recorded; the next session will not trust its marks.
             Errno::ROFS => Ok((Session { number: 0, ..session }, true)),
             Errno::ACCESS | Errno::PERM => Ok((Session { number: 0, ..session }, false)),
             errno if is_absence(errno) => Ok((Session::default(), false)),
@@ -243,14 +243,14 @@ pub fn begin_session(
     }
 }
 
-/// What a tree's xattr says.
+/// Content of a tree's xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tree {
     /// The last session.
     Known(Session),
-    /// There is no such xattr, or none that is whole.
+    /// The xattr is missing or invalid.
     New,
-    /// There can be none.
+    /// The file system has no xattrs.
     NoXattrs,
 }
 
@@ -264,7 +264,7 @@ pub fn tree(fs: &dyn FileSystem, request: &Request) -> Result<Tree> {
     }
 }
 
-/// Durably says of a tree whether its files are plain, see [`FLAG_PLAIN`].
+/// Durably records whether all files of a tree are plain, see [`FLAG_PLAIN`].
 pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<()> {
     let known = match tree(fs, request)? {
         Tree::Known(session) => session,
@@ -274,24 +274,24 @@ pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<
     sync_root(fs, request)
 }
 
-/// The session that begins when another is over, however that ended.
+/// The session after another one, whether or not that one ended properly.
 fn session_after(known: Session) -> Session {
     let number = known.number + 1;
-    // After a session that did not end well, what it and those before it left is not believed.
+    // If a session did not end properly, its marks and earlier ones are no longer trusted.
     let ended_well = known.number == known.durable;
     let durable_from = if ended_well { known.durable_from } else { number };
     Session { number, durable_from, ..known }
 }
 
-/// Which marks the next mount of the tree believes that a file is in, by its path. What can't be
-/// found out is not believed.
+/// The marks that the next mount of a file's tree will trust, found by the file's path. No marks
+/// are trusted if that is unknown.
 pub fn session_above(path: &Path) -> Session {
     let known = tree_above(path).map(|(_, session)| session);
-    // It has not begun: nothing is marked by it yet.
+    // That session has not begun, so it has made no marks yet.
     known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
 }
 
-/// The tree that a file or directory lies in, and its last session.
+/// The tree that contains a file or directory, and its last session.
 pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
     let mut value = [0; size_of::<TreeRecord>()];
     path.ancestors().skip(1).find_map(|directory| {
@@ -300,7 +300,7 @@ pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
     })
 }
 
-/// Ends a session whose files are all durable.
+/// Ends a session; all its files must be durable.
 pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Session) -> Result<()> {
     if session.number == 0 {
         return Ok(());
@@ -308,8 +308,8 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
-/// Plain files are about to come into a tree, and stay there: what begins with zeros need not be a
-/// stored file that was lost. Durable before the first of them is.
+/// Prepares a tree for plain files that stay. A file that begins with zeros is then not necessarily
+/// a lost stored file. This is durable before the first plain file is.
 pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
     let Tree::Known(session) = tree(fs, request)? else { return Ok(()) };
     if !session.pure {
@@ -370,7 +370,7 @@ fn is_empty(fs: &dyn FileSystem, request: &Request) -> Result<bool> {
     listed.map(|()| empty)
 }
 
-/// Flags of an opening that have a meaning for a stored file's lower file.
+/// Open flags for the lower file of a stored file.
 pub fn lower_mode(writes: bool) -> OpenMode {
     if writes { OpenMode::READ_WRITE } else { OpenMode::empty() }
 }

@@ -1,4 +1,4 @@
-//! The layers of the registry: one a codec.
+//! The layers of the registry: one for each codec.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use fslab_layers::{
     BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, StackContext, ValueKind,
 };
 
-/// Until the long proofs have run (see docs/STATUS.md): crashes, kills and fuzzing as long as
-/// planned.
+/// Stays until the long tests have run (see docs/STATUS.md): crashes, kills and fuzzing for the
+/// planned time.
 const CAUTION: &str = "experimental: too new to be trusted with your only copy";
 
 const COMMON: &[OptionSpec] = &[
@@ -82,7 +82,7 @@ pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, 
     build(&uuencode::SPEC, inner, options, around)
 });
 
-/// Chunks as they are.
+/// Unencoded chunks.
 pub const COPY: LayerSpec =
     layer(&copy::SPEC, COMMON, |inner, options, around| build(&copy::SPEC, inner, options, around));
 

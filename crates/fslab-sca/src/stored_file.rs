@@ -1,7 +1,7 @@
-//! A file of the mount: empty, foreign, or a stored file; with what is open of it below.
+//! A file of the mount (empty, foreign or stored), with its open file below.
 //!
-//! One [`StoredFile`] for each inode in use, however many handles there are. Readers share it,
-//! writers have it alone.
+//! There is one [`StoredFile`] for each inode in use, however many handles exist. Readers share it;
+//! writers have it exclusively.
 
 mod classify;
 mod steps;
@@ -34,7 +34,7 @@ use super::writer::check_range;
 use classify::{classify, mark_state};
 use steps::InSteps;
 
-/// Bytes taken from one write at most: what is encoded side by side.
+/// Largest number of bytes taken from one write: the part that is encoded in parallel.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.
@@ -42,13 +42,14 @@ pub struct StoredFile {
     fs: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
     state: RwLock<State>,
-    /// Of writers: what they wrote lies in the order in which they came.
+    /// Ticket lock of writers: data is written in the order in which the writers arrived.
     turns: TicketQueue,
-    /// Held by whoever commits, moves or packs; taken before the state, never while that is held.
+    /// Held while committing, moving or packing. Taken before the state lock, never while holding
+    /// it.
     maintenance: Mutex<()>,
-    /// Held by whoever packs, from start to end: what one has moved, another must not pack.
+    /// Held from the start to the end of packing: two threads must not pack the same file.
     packing: Mutex<()>,
-    /// Whether the next read must reach the file below, which keeps the access time.
+    /// Whether the next read must also read the file below, so that its access time is updated.
     access_is_due: AtomicBool,
 }
 
@@ -58,7 +59,8 @@ pub struct OpenBelow {
     pub ino: Ino,
     pub handle: Handle,
     pub is_writable: bool,
-    /// It was made just now, and has no mark: whoever made it may have no right to look.
+    /// The file was just created and has no mark. Its creator may lack the right to read its
+    /// xattrs.
     pub is_new: bool,
 }
 
@@ -66,36 +68,36 @@ struct State {
     lower: LowerFile,
     is_writable: bool,
     mark: MarkState,
-    /// Whether the next who asks for the size will take the mark's word for it.
+    /// Whether the next request for the size will trust the mark.
     is_believed: bool,
-    /// The last who used the file has closed it below; its handle may be another's by now.
+    /// The last user has closed the file below; the handle's number may be in use again.
     is_closed: bool,
-    /// Was in use when the file was opened for writing: somebody may still sync through it.
+    /// The handle used before the file was opened for writing. A running sync may still use it.
     handle_before: Option<Handle>,
-    /// The frames do not tell what a damaged index told: not to be tried again.
+    /// Rebuilding a damaged index from the frames has failed and is not tried again.
     heal_has_failed: bool,
     kind: Kind,
 }
 
-/// What is known of the size xattr.
+/// State of the size xattr.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MarkState {
-    /// There is none, or one that says to believe nothing.
+    /// The xattr is missing or marks the file as dirty.
     Void,
-    /// It gives a size.
+    /// The xattr contains a size.
     Given,
-    /// It says that the file is foreign.
+    /// The xattr marks the file as foreign.
     Foreign,
 }
 
 enum Kind {
-    /// No bytes: a stored file that has not begun. What is written next survives a crash only if
-    /// the file was emptied, so that need not be durable before.
+    /// An empty file. It becomes a stored file with the first write. The emptying need not be
+    /// durable before: later data survives a crash only if the emptying does.
     Empty,
-    /// Bytes that are no stored file: served as they are.
+    /// The content is not a stored file; it is served as it is.
     Foreign,
-    /// A stored file, by a mark that is believed, that nobody has looked into yet: whoever opened
-    /// it may be about to empty it.
+    /// A stored file according to a trusted mark, whose frames have not been read yet. The user who
+    /// opened it may be about to empty it.
     Unread(Clean),
     Stored(Box<Log>),
 }
@@ -108,7 +110,7 @@ pub enum Place {
 }
 
 impl StoredFile {
-    /// Empties an open file below, whatever it is. It is closed by [`Self::close`].
+    /// Empties an open file below, whatever it contains. [`Self::close`] closes it.
     pub fn open_emptied(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -123,7 +125,7 @@ impl StoredFile {
         Ok(file)
     }
 
-    /// Finds out what an open file below is. It is closed by [`Self::close`].
+    /// Determines the kind of an open file below. [`Self::close`] closes it.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -136,7 +138,8 @@ impl StoredFile {
         let OpenBelow { ino, handle, .. } = opened;
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        // Whether or not this mount keeps sizes: what others said must not outlive a change.
+        // Read even if this mount keeps no sizes: a mark of another mount must not outlive a
+        // change.
         let found = size_xattr::read(&**fs, request, ino)?;
         if let Some(Mark::Clean(clean)) = &found
             && opened.is_writable
@@ -148,7 +151,7 @@ impl StoredFile {
         Ok(Self::of(fs, settings, opened, classify(io, found)?))
     }
 
-    /// Looks into a file that nobody has looked into yet.
+    /// Reads the frames of a file in state `Unread`.
     fn look_into(&self, request: &Request) -> Result<()> {
         if !matches!(self.state.read().kind, Kind::Unread(_)) {
             return Ok(());
@@ -202,8 +205,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Voids the mark while that is possible, if somebody may change the file: rights that only
-    /// matter at opening take it away from who has opened it.
+    /// Voids the mark now if the file is open for writing. Later it may be impossible: the user who
+    /// opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
         if state.is_closed || !state.is_writable {
@@ -212,7 +215,7 @@ impl StoredFile {
         match (&state.kind, state.mark) {
             (Kind::Foreign, MarkState::Foreign) => Ok(()),
             (Kind::Foreign, _) => state.mark_foreign(request),
-            // Emptied, and still marked as what it was.
+            // The file was emptied and still has its old mark.
             (_, MarkState::Foreign | MarkState::Given) => state.void_mark(request),
             (_, MarkState::Void) => Ok(()),
         }
@@ -223,7 +226,8 @@ impl StoredFile {
         self.state.read().lower.handle
     }
 
-    /// Uses the handle of the file below, which is not closed meanwhile; nothing if it is closed.
+    /// Calls `ask` with the handle of the file below, which stays open meanwhile. Returns `None` if
+    /// it is closed.
     pub fn while_open<T>(&self, ask: impl FnOnce(Handle) -> T) -> Option<T> {
         let state = self.state.read();
         (!state.is_closed).then(|| ask(state.lower.handle))
@@ -239,7 +243,7 @@ impl StoredFile {
         released.unwrap_or(Ok(()))
     }
 
-    /// The logical size; nothing for a foreign file, whose size is that of the file below.
+    /// The logical size; `None` for a foreign file, whose size is that of the file below.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
             Kind::Empty => Some(0),
@@ -249,8 +253,8 @@ impl StoredFile {
         }
     }
 
-    /// Does something with the file, and once more if that finds its index damaged and all that it
-    /// told is found by the frames. What failed at the index has changed nothing.
+    /// Runs `work`. If it fails and the index is damaged, rebuilds the index from the frames and
+    /// runs it again. An operation that fails at the index has changed nothing.
     fn healing<T>(&self, request: &Request, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(_) if self.state.write().heal(request, &self.settings)? => work(),
@@ -258,7 +262,6 @@ impl StoredFile {
         }
     }
 
-    /// Reads.
     pub fn read(
         &self,
         request: &Request,
@@ -290,7 +293,7 @@ impl StoredFile {
         Ok(count)
     }
 
-    /// Notes a read and answers which chunks to decode beside it, by [`Self::decode_ahead`].
+    /// Records a read and returns the chunks to decode in advance with [`Self::decode_ahead`].
     pub fn to_decode_ahead(&self, ahead: &ReadAhead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
         let Kind::Stored(log) = &self.state.read().kind else { return Vec::new() };
         let workers = self.settings.workers.count() as u64;
@@ -301,10 +304,10 @@ impl StoredFile {
         ahead.note(read, log.map.chunk_bytes(), workers)
     }
 
-    /// Decodes a chunk for who will read it soon.
+    /// Decodes a chunk for a later reader.
     ///
-    /// A worker never waits for the file: who has it may wait for a worker. The file is held before
-    /// the slot: who waits for the slot holds the file as well.
+    /// A worker never waits for the file's lock, because its holder may wait for a worker. The lock
+    /// is taken before the slot, because a thread that waits for the slot holds the lock as well.
     pub fn decode_ahead(&self, request: &Request, chunk: u64, slot: &Slot) {
         let state = self.state.try_read();
         match state.as_ref().map(|state| (&state.kind, state)) {
@@ -315,7 +318,7 @@ impl StoredFile {
         }
     }
 
-    /// Writes as much as it can, at least one byte.
+    /// Writes as much of `data` as possible, at least one byte.
     pub fn write(
         &self,
         request: &Request,
@@ -360,7 +363,7 @@ impl StoredFile {
         Ok(length)
     }
 
-    /// The file, for who changes it, with nothing where the next frame goes.
+    /// Locks the file for a change. The place of the next frame is clear.
     fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
         loop {
             self.look_into(request)?;
@@ -377,7 +380,7 @@ impl StoredFile {
         }
     }
 
-    /// What the last changes made due.
+    /// Maintenance that the last changes made due.
     pub fn due(&self) -> Due {
         match &self.state.read().kind {
             Kind::Stored(log) => log.due(&self.settings),
@@ -385,8 +388,8 @@ impl StoredFile {
         }
     }
 
-    /// Does what is due: a commit, or cleaning. The changes count already, so that nobody is told
-    /// where this fails: the next sync is, if anything is at stake.
+    /// Does what is due: a commit, or garbage collection. Errors are only logged, because the
+    /// changes are already in place. If durability is at stake, the next sync reports it.
     pub fn tend(&self, request: &Request) {
         let Some(file) = self.in_steps(request) else { return };
         let _turn = file.turn();
@@ -396,18 +399,19 @@ impl StoredFile {
         }
     }
 
-    /// Gives back what space commits can where the disk is full; answers whether there was any.
+    /// Frees space with commits when the disk is full. Returns `false` if there is no garbage, or
+    /// no slot could be written.
     fn make_room(&self, request: &Request) -> Result<bool> {
         let Some(file) = self.in_steps(request) else { return Ok(false) };
         let _turn = file.turn();
         if unless_gone(file.look(|_, log| Ok(log.garbage.bytes() == 0)))?.unwrap_or(true) {
             return Ok(false);
         }
-        // Small frames are joined by the second.
+        // The second commit joins small frames.
         Ok(unless_gone(commit_with_slot(&file))?.unwrap_or(false))
     }
 
-    /// The stored file, to do something with it step by step; nothing if it is none.
+    /// The stored file, for an operation in steps; `None` if the file is not stored.
     fn in_steps<'a>(&'a self, request: &'a Request) -> Option<InSteps<'a>> {
         match &self.state.read().kind {
             Kind::Stored(log) => {
@@ -417,7 +421,7 @@ impl StoredFile {
         }
     }
 
-    /// Encodes what a write holds of whole chunks, as the file is encoded now.
+    /// Encodes the whole chunks in a write, with the file's current encoding.
     fn prepare(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
         let Place::At(offset) = place else { return Ok(PreEncoded::default()) };
         let shape = match &self.state.read().kind {
@@ -432,7 +436,7 @@ impl StoredFile {
         PreEncoded::new(&self.settings, shape, offset, &data[..length as usize])
     }
 
-    /// Sets the size. The times move even where it stays the same.
+    /// Sets the size. The times change even if the size stays the same.
     pub fn set_size(&self, request: &Request, size: u64, kill_set_id: bool) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -456,7 +460,7 @@ impl StoredFile {
         })
     }
 
-    /// Reserves (which promises no space), punches or zeroes.
+    /// Reserves (without a promise of space), punches or zeroes a range.
     pub fn fallocate(
         &self,
         request: &Request,
@@ -499,7 +503,7 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The next data or hole.
+    /// Returns the offset of the next data or hole.
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         self.look_into(request)?;
         self.healing(request, || self.seek_once(request, offset, to))
@@ -528,19 +532,19 @@ impl StoredFile {
         unless_gone(commit(&file, data_only)).map(drop)
     }
 
-    /// Whether there is so much garbage that it should be packed when nothing else is to be done.
+    /// Whether there is enough garbage to pack the file when the mount is idle.
     pub fn wants_packing(&self) -> bool {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return false };
         log.wants_packing(&self.settings)
     }
 
-    /// Packs the file if that gains anything; others may use it meanwhile. `goes_on` is told after
-    /// each step how many bytes were written, while nobody is kept from the file, and says whether
-    /// to go on.
+    /// Packs the file if that gains anything; other users may access it meanwhile. After each step
+    /// `goes_on` receives the number of bytes written and decides whether to continue. The file is
+    /// not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        // Asked of every file: one whose index is damaged is not to be found so each time.
+        // This runs for every file; healing keeps a damaged index from being found again each time.
         if !self.healing(request, || self.gains_by_packing(request))? {
             return Ok(Packed::Already);
         }
@@ -558,7 +562,7 @@ impl StoredFile {
         }
     }
 
-    /// Leaves the file in order: called when a writer closes it, and by the last who does.
+    /// Leaves the file in order. Called when a writer closes the file, and by its last user.
     pub fn settle(&self, request: &Request) -> Result<()> {
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
@@ -576,14 +580,14 @@ impl StoredFile {
         }
         match size_xattr::write(&*self.fs, request, lower.ino, &clean_mark(io, log)) {
             Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
-            // What was there before says to believe nothing: the size is found by the frames.
+            // The previous mark is void, so the size is determined from the frames.
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
         Ok(())
     }
 
-    /// Gives space back that is worth a sync, or packs, where that is to be done at close. Where
-    /// there is no room for it, the file stays as it is.
+    /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file
+    /// stays as it is.
     fn give_back_at_close(&self, request: &Request) -> Result<()> {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return Ok(()) };
@@ -611,7 +615,7 @@ impl StoredFile {
 fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
     Mark::Clean(Clean {
         file_size: log.size(),
-        // Nothing else lies behind the end of a file that is whole.
+        // A file in order ends with its last frame and the seek table.
         stored_length: log.end() + log.journal.closing_bytes(),
         sequence: log.journal.sequence(),
         durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,
@@ -629,10 +633,10 @@ impl State {
         if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
     }
 
-    /// Replaces an index that is damaged by what the frames tell; answers whether it did.
+    /// Replaces a damaged index with one built from the frames; returns whether it did.
     fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
         let Kind::Stored(log) = &self.kind else { return Ok(false) };
-        // By its frames it may be found as it was before it was packed, which is to be cut off.
+        // The walk over the frames may find the superseded content, which is about to be cut off.
         if log.journal.is_superseding() || self.heal_has_failed {
             return Ok(false);
         }
@@ -650,7 +654,7 @@ impl State {
         Ok(is_healed)
     }
 
-    /// The stored file, to be changed: the mark is void from here on.
+    /// Returns the stored file for a change, and voids its mark first.
     fn begin_change<'a>(
         &'a mut self,
         request: &'a Request,
@@ -668,12 +672,11 @@ impl State {
         let io = Io::new(&self.lower, request, settings);
         match &mut self.kind {
             Kind::Stored(log) => Ok((io, log)),
-            // Foreign files are written by other ways.
+            // Foreign files are written elsewhere.
             _ => Err(Errno::IO.into()),
         }
     }
 
-    /// Empties the file.
     fn empty(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
         if matches!(self.kind, Kind::Empty) && self.lower.length(request)? == 0 {
             return self.lower.touch(request, kill_set_id);
@@ -682,8 +685,8 @@ impl State {
     }
 
     fn empty_below(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
-        // The mark of a foreign file is true until a stored one is begun: if this fails, or nothing
-        // is done after it, the file must still be known for what it is.
+        // The mark of a foreign file stays until a stored file is begun. If this call fails or
+        // nothing is written after it, the file must still be known as foreign.
         if self.mark != MarkState::Foreign {
             self.void_mark(request)?;
         }
@@ -692,11 +695,10 @@ impl State {
         Ok(())
     }
 
-    /// Lets nobody believe the mark any more; where that fails, the file must not be changed. Costs
-    /// nothing where there is none.
+    /// Voids the mark, if there is a valid one. If that fails, the file must not be changed.
     ///
-    /// A size is not believed of a file of another length, so that what is added voids it as well
-    /// if a crash brings the mark back. That a file is foreign is believed of any length.
+    /// A size mark is trusted only for a file of the length that it records. Thus appended data
+    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length.
     fn void_mark(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Void {
             size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
@@ -708,11 +710,12 @@ impl State {
         Ok(())
     }
 
-    /// From its first change through the mount on, a foreign file is foreign whatever is in it.
+    /// Marks a foreign file at its first change through the mount; it stays foreign whatever it
+    /// contains.
     fn mark_foreign(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Foreign {
             match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
-                // No file here has a mark: what it is, only its content can say.
+                // This file system has no xattrs: only the content shows the kind of the file.
                 Err(error) if crate::lower::is_absence(error.errno()) => {}
                 answer => answer?,
             }
@@ -738,7 +741,7 @@ impl State {
     }
 }
 
-/// Reserving, zeroing and punching; moving ranges is not offered.
+/// Accepts reserving, zeroing and punching. Moving ranges is not supported.
 fn check_mode(mode: FallocateMode) -> Result<()> {
     let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
     let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;

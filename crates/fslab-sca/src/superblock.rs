@@ -1,7 +1,7 @@
 //! The head of a stored file: its identity, and two root slots that point to checkpoints.
 //!
-//! A slot is written only after everything it points to is durable, and never the one that was
-//! written last: whatever a crash leaves of a write, the other one is whole.
+//! A slot is written only after everything it points to is durable, and never over the slot written
+//! last. Whatever a crash leaves of a write, the other slot is valid.
 
 use data_encoding::BASE64;
 use fslab_vfs::{Result, WriteOptions};
@@ -15,14 +15,14 @@ use super::format::{
 };
 use super::frame::{Identity, Reference, parse_any};
 
-/// A root slot that was found whole.
+/// A valid root slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub ordinal: u64,
     pub checkpoint: Reference,
     pub sequence: u64,
     pub file_size: u64,
-    /// Written by packing: what lies behind is the file as it was before.
+    /// Whether packing wrote the slot; superseded content may then lie behind the checkpoint.
     pub is_packed: bool,
 }
 
@@ -47,12 +47,12 @@ pub fn new_head(identity: &Identity) -> Vec<u8> {
     head
 }
 
-/// Whether the head says what file this is.
+/// Whether the head contains this identity.
 pub fn is_head_whole(identity: &Identity, beginning: &[u8]) -> bool {
     by_identity(beginning) == Some(*identity)
 }
 
-/// Writes the head anew but for its slots.
+/// Rewrites the head except for its slots.
 pub fn mend_head(io: Io<'_>, identity: &Identity) -> Result<()> {
     let mut head = new_head(identity);
     let present = io.lower.read(io.request, 0, head.len())?;
@@ -66,7 +66,7 @@ pub fn mend_head(io: Io<'_>, identity: &Identity) -> Result<()> {
     io.lower.write(io.request, 0, &head, WriteOptions::default())
 }
 
-/// A record as it stands in the head.
+/// A record in the form it has in the head.
 fn armoured(container: &Container, record: &(impl IntoBytes + Immutable)) -> Vec<u8> {
     if container.is_text {
         BASE64.encode(record.as_bytes()).into_bytes()
@@ -75,7 +75,7 @@ fn armoured(container: &Container, record: &(impl IntoBytes + Immutable)) -> Vec
     }
 }
 
-/// The record at a place of the head.
+/// Reads the record at an offset of the head.
 fn record_at<T: FromBytes>(container: &Container, head: &[u8], offset: usize) -> Option<T> {
     let bytes = head.get(offset..)?;
     if !container.is_text {
@@ -85,8 +85,8 @@ fn record_at<T: FromBytes>(container: &Container, head: &[u8], offset: usize) ->
     T::read_from_bytes(&decoded).ok()
 }
 
-/// What file a head belongs to: by its identity, a slot, or the first frame behind it. Any of them
-/// is enough, because all say the same.
+/// Identifies the file of a head: by its identity, a slot, or the first frame behind it. Any of
+/// them is enough, because all contain the same identity.
 pub fn identify(beginning: &[u8]) -> Option<Identity> {
     by_identity(beginning).or_else(|| by_slots(beginning)).or_else(|| by_first_frame(beginning))
 }
@@ -122,10 +122,10 @@ fn by_first_frame(beginning: &[u8]) -> Option<Identity> {
     })
 }
 
-/// Bytes that [`identify`] wants to see, if there are so many.
+/// Number of bytes that [`identify`] needs, if the file has as many.
 pub const BEGINNING_BYTES: usize = HEAD_BYTES as usize + 128;
 
-/// Whether a file is of a version that is not known here.
+/// Whether a file was written by an unknown, newer version.
 pub fn is_newer(beginning: &[u8]) -> bool {
     CODECS.iter().any(|codec| {
         record_at::<IdentityRecord>(&codec.container, beginning, IDENTITY_OFFSET).is_some_and(
@@ -140,7 +140,7 @@ pub fn is_newer(beginning: &[u8]) -> bool {
 
 fn slot_record(container: &Container, head: &[u8], offset: usize) -> Option<SlotRecord> {
     let record: SlotRecord = record_at(container, head, offset)?;
-    // Numbers are counted on from these, and places added to.
+    // Later numbers and offsets are computed from these, so they must be bounded.
     let is_possible = record.ordinal.get() <= SIZE_MAX
         && record.sequence.get() <= SIZE_MAX
         && Reference::from_record(&record.checkpoint).is_sound();
@@ -150,7 +150,7 @@ fn slot_record(container: &Container, head: &[u8], offset: usize) -> Option<Slot
     (is_whole && is_possible).then_some(record)
 }
 
-/// The slots that are whole and of this file, the newest first.
+/// Returns the valid slots of this file, the newest first.
 pub fn slots(identity: &Identity, beginning: &[u8]) -> Vec<Slot> {
     let found = SLOT_OFFSETS.iter().filter_map(|offset| {
         let record = slot_record(&identity.codec.container, beginning, *offset)?;
@@ -167,7 +167,7 @@ pub fn slots(identity: &Identity, beginning: &[u8]) -> Vec<Slot> {
     slots
 }
 
-/// Parts of a head that are neither whole nor empty: where, and what.
+/// Returns the parts of a head that are neither valid nor empty: their offsets and descriptions.
 pub fn damaged_parts(identity: &Identity, beginning: &[u8]) -> Vec<(u64, &'static str)> {
     let container = &identity.codec.container;
     let mut damaged = Vec::new();
@@ -187,7 +187,7 @@ pub fn damaged_parts(identity: &Identity, beginning: &[u8]) -> Vec<(u64, &'stati
     damaged
 }
 
-/// Points to a checkpoint that is durable.
+/// Writes a slot that points to a durable checkpoint.
 pub fn write_slot(io: Io<'_>, identity: &Identity, slot: &Slot) -> Result<()> {
     let mut record = SlotRecord {
         magic: SLOT_MAGIC,

@@ -1,7 +1,7 @@
-//! What must hold whatever bytes a stored file has: shared by the fuzz targets and tests.
+//! Properties that must hold for any bytes in a stored file, shared by the fuzz targets and tests.
 //!
-//! Checksums would stop nearly all random bytes at once, so bytes are also tried with every
-//! checksum made right (`sealed`): what an attacker would do.
+//! Checksums would reject nearly all random bytes at once. So bytes are also tried with every
+//! checksum corrected (`sealed`), as an attacker would do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use super::{context::Io, options, superblock};
 use crate::LAYERS;
 use fslab_layers::LayerChoice;
 
-/// Pieces read of a file, whose size may be made up.
+/// Number of pieces read from a file, whose recorded size may be false.
 const PIECES: u64 = 64;
 const PIECE_BYTES: usize = 16 << 10;
-/// Frames that get right checksums.
+/// Maximum number of frames that get correct checksums.
 const FRAMES_MAX: usize = 300;
 const FILE_ID: u64 = 0x5eed;
 
-/// Opening, reading and seeking ends, with an answer or an error, and never shows more than the
-/// size says.
+/// Opening, reading and seeking return a result or an error, and never show more bytes than the
+/// size.
 pub fn check_reader(bytes: &[u8]) {
     let below = Below::with(bytes);
     below.read_some();
 }
 
-/// What was written and synced behind recovery is there, whatever was recovered.
+/// Data written and synced after recovery can be read, whatever recovery found.
 ///
 /// # Panics
-/// Where other bytes are found, or none.
+/// If other bytes are found, or none.
 pub fn check_recovery(bytes: &[u8]) {
     let below = Below::with(bytes);
     let Ok(written) = below.write_some() else { return };
@@ -54,10 +54,10 @@ pub fn check_recovery(bytes: &[u8]) {
     }
 }
 
-/// Taking a file apart accounts for every byte, and showing it fails at most with an error.
+/// A dump accounts for every byte, and printing it fails with an error at most.
 ///
 /// # Panics
-/// Where a byte is missing.
+/// If a byte is missing.
 pub fn check_dump(bytes: &[u8]) {
     let below = Below::with(bytes);
     let (Ok(settings), request) = (options::of_tools(), Request::default()) else { return };
@@ -79,13 +79,13 @@ pub fn check_dump(bytes: &[u8]) {
     dump::dump(io, &identity, length, &mut std::io::sink()).ok();
 }
 
-/// A stored file alone in a directory.
+/// A single stored file in a directory.
 struct Below {
     fs: Arc<dyn FileSystem>,
 }
 
 impl Below {
-    /// The first byte chooses what is done to the others.
+    /// The first byte selects how the others are changed.
     fn with(bytes: &[u8]) -> Self {
         let below = Self { fs: Arc::new(MemFs::default()) };
         let (how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
@@ -108,7 +108,7 @@ impl Below {
         open(&*self.fs)
     }
 
-    /// Does something with the open file, through a layer that was made anew.
+    /// Runs `work` on the open file through a new layer.
     fn mounted<T>(
         &self,
         work: impl FnOnce(&dyn FileSystem, Ino, fslab_vfs::Handle) -> Result<T>,
@@ -137,17 +137,17 @@ impl Below {
             }
             Ok(())
         });
-        // An error is an answer too.
+        // An error is a valid result.
         drop(read);
     }
 
-    /// Writes at the start, in the middle and at the end, cuts, and syncs; answers the start.
+    /// Writes at the start, in the middle and at the end, truncates, and syncs; returns the start.
     fn write_some(&self) -> Result<Vec<u8>> {
         let start = vec![7_u8; 5000];
         self.mounted(|fs, ino, handle| {
             let (request, options) = (Request::default(), WriteOptions::default());
             let size = fs.getattr(&request, ino, Some(handle))?.size;
-            // A chunk that is damaged can't be written in part: another may be.
+            // A damaged chunk can't be written in part, so one of these writes may fail.
             for offset in [size, size / 2] {
                 fs.write(&request, ino, handle, offset, &start[..100], options).ok();
             }
@@ -166,8 +166,8 @@ fn open(fs: &dyn FileSystem) -> Result<(Ino, fslab_vfs::Handle)> {
     Ok((ino, fs.open(&request, ino, OpenMode::READ_WRITE)?.handle))
 }
 
-/// The bytes as a stored file of some codec, in which every checksum, magic number and place is
-/// right; everything else is as it was.
+/// Returns the bytes as a stored file of some codec with correct checksums, magic numbers and
+/// offsets. Everything else is unchanged.
 fn sealed(how: u8, bytes: &[u8]) -> Vec<u8> {
     let codec = CODECS[usize::from(how) % CODECS.len()];
     let Some(identity) = Identity::from_stored(codec.number, 12 + (how >> 5), FILE_ID) else {
@@ -195,7 +195,7 @@ fn seal_head(identity: &Identity, file: &mut [u8], frames: &HashMap<u64, Referen
     file[..head.len()].copy_from_slice(&head);
 }
 
-/// Gives frames right headers, one behind the other, and answers them.
+/// Gives adjacent frames correct headers, and returns the frames.
 fn seal_frames(identity: &Identity, file: &mut [u8]) -> HashMap<u64, Reference> {
     let (mut at, mut sequence, mut frames) = (HEAD_BYTES as usize, 1, HashMap::new());
     let header_bytes = identity.header_bytes();
@@ -215,7 +215,7 @@ fn seal_frames(identity: &Identity, file: &mut [u8]) -> HashMap<u64, Reference> 
     frames
 }
 
-/// What bytes say of a frame, as far as it may be.
+/// The frame that the bytes describe, with fields limited to valid values.
 fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, usize)> {
     let header_bytes = identity.header_bytes();
     let record = (identity.codec.container.unwrap)(bytes.get(..header_bytes)?)?;
@@ -237,7 +237,7 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     Some((draft, length))
 }
 
-/// Wherever there is the offset of a frame, its length and checksum follow.
+/// Corrects the length and checksum behind each offset of a frame.
 fn seal_references(bytes: &mut [u8], frames: &HashMap<u64, Reference>) {
     for record in bytes.chunks_exact_mut(8).collect::<Vec<_>>().chunks_exact_mut(2) {
         let [offset, rest] = record else { continue };

@@ -1,10 +1,10 @@
-//! The order of those who prepare beside each other.
+//! Ticket ordering for concurrent writers.
 
 use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Lets those who prepare beside each other act in the order in which they came.
+/// A ticket lock: threads may prepare in parallel but act in the order of their tickets.
 #[derive(Default)]
 pub struct TicketQueue {
     present: Mutex<Present>,
@@ -17,7 +17,7 @@ struct Present {
     numbers: VecDeque<u64>,
 }
 
-/// A place in the order, given back when dropped.
+/// A place in the order, released when dropped.
 pub struct Ticket<'a> {
     turns: &'a TicketQueue,
     number: u64,
@@ -35,7 +35,7 @@ impl TicketQueue {
 }
 
 impl Ticket<'_> {
-    /// Waits for all who came before.
+    /// Waits for all earlier tickets to be released.
     pub fn wait(&self) {
         let mut present = self.turns.present.lock();
         while present.numbers.front() != Some(&self.number) {

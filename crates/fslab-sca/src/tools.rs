@@ -1,5 +1,5 @@
-//! What can be done with a stored file while nothing is mounted over it: look, check, read, take
-//! apart, repair and pack.
+//! Operations on a stored file while nothing is mounted over it: show, check, read, dump, repair
+//! and pack.
 
 mod check;
 mod found;
@@ -36,14 +36,14 @@ pub struct Tool {
     request: Request,
     identity: Identity,
     length: u64,
-    /// How the file was left, if its mark says so.
+    /// How the file was closed, according to its mark.
     mark: Option<Clean>,
-    /// It is marked as a plain file that only looks like a stored file.
+    /// Whether the mark says that this is a plain file that only looks like a stored file.
     is_foreign: bool,
     session: Session,
 }
 
-/// Figures of a stored file.
+/// Statistics of a stored file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The codec's name.
@@ -58,41 +58,41 @@ pub struct Figures {
     pub allocated_bytes: u64,
     /// `packed`, `packed, sparse` or `log`.
     pub form: &'static str,
-    /// Chunks that hold something, and how many of their frames are raw.
+    /// Chunks with content.
     pub chunks: u64,
-    /// Of those.
+    /// Chunks whose frame is raw.
     pub raw_chunks: u64,
     /// Pieces of a fast tail.
     pub segments: u64,
-    /// Bytes of frames with content of use.
+    /// Bytes of frames with live content.
     pub live_bytes: u64,
-    /// Bytes of everything else but the head.
+    /// Bytes of everything else except the head.
     pub garbage_bytes: u64,
-    /// Frames that recovery kept aside.
+    /// Frames that recovery quarantined.
     pub kept: u64,
-    /// Something is missing: the other figures are of what was found.
+    /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,
-    /// Chunks by what encoding left of them: below 10 %, below 20 % and so on; last, 100 % or more.
+    /// Chunks by encoded share: below 10 %, below 20 % and so on; last, 100 % or more.
     pub histogram: [u64; 11],
 }
 
-/// How much of a stored file is read by [`Tool::check`].
+/// How much of a stored file [`Tool::check`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The head, every frame header, and metadata with their checksums.
     Structure,
-    /// Also the content: every checksum, and that it can be decoded.
+    /// The content as well: every checksum, and whether it can be decoded.
     Everything,
 }
 
-/// Something that is not as it should be.
+/// A problem in a stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// In the stored file.
+    /// Offset in the stored file.
     pub offset: u64,
-    /// The chunk it concerns, if it is one's content.
+    /// The chunk whose content is affected, if any.
     pub chunk: Option<u64>,
-    /// What it is.
+    /// Description of the problem.
     pub what: String,
 }
 
@@ -100,7 +100,7 @@ impl Tool {
     /// Opens a stored file, and locks the tree around it for reading.
     ///
     /// # Errors
-    /// That a mount uses it; that it is no stored file; what the file system below answers.
+    /// A mount uses the file; it is not a stored file; errors of the file system below.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::StoredFile { path: path.to_owned(), source };
         let mode = OpenMode::empty();
@@ -143,7 +143,7 @@ impl Tool {
     /// Length of the content in bytes.
     ///
     /// # Errors
-    /// What can't be read.
+    /// The file can't be read.
     pub fn size(&self) -> Result<u64> {
         Ok(self.look()?.log.size())
     }
@@ -156,7 +156,7 @@ impl Tool {
         Error::StoredFile { path: self.path.clone(), source }
     }
 
-    /// The file as a mount would find it.
+    /// Reads the file's structure as a mount would.
     fn look(&self) -> Result<Found> {
         self.found().map_err(|source| self.failed(source))
     }
@@ -165,10 +165,10 @@ impl Tool {
         dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
     }
 
-    /// Figures, from the headers alone.
+    /// Returns statistics, read from the headers alone.
     ///
     /// # Errors
-    /// What can't be read.
+    /// The file can't be read.
     pub fn figures(&self) -> Result<Figures> {
         let Found { log, missing, .. } = self.look()?;
         let attr = self.lower.attr(&self.request).map_err(|error| self.failed(error))?;
@@ -199,7 +199,7 @@ impl Tool {
     /// Whether [`pack`] would rewrite the file.
     ///
     /// # Errors
-    /// What can't be read.
+    /// The file can't be read.
     pub fn gains_by_packing(&self) -> Result<bool> {
         let Found { log, .. } = self.look()?;
         log.gains_by_packing(self.io()).map_err(|error| self.failed(error))
@@ -227,7 +227,7 @@ impl Tool {
         Ok(())
     }
 
-    /// Everything that holds content, in order.
+    /// All entries with content, in order.
     fn entries(&self, log: &Log) -> Result<Vec<(u64, Entry)>> {
         let (io, mut all, mut next) = (self.io(), Vec::new(), 0);
         while let Some(chunk) =
@@ -240,10 +240,10 @@ impl Tool {
         Ok(all)
     }
 
-    /// Writes the content.
+    /// Writes the content to `out`.
     ///
     /// # Errors
-    /// Where content is damaged, or `out` takes no more; at the end, that something is missing.
+    /// Content is damaged, or writing fails. At the end: something is missing.
     pub fn cat(&self, out: &mut dyn Write) -> Result<()> {
         let Found { log, missing, .. } = self.look()?;
         let (io, mut offset) = (self.io(), 0);
@@ -262,26 +262,26 @@ impl Tool {
         }
     }
 
-    /// Writes a line for each part of the file.
+    /// Writes a line for each part of the file to `out`.
     ///
     /// # Errors
-    /// What can't be read, or `out` not taking more.
+    /// The file can't be read, or writing fails.
     pub fn dump(&self, out: &mut dyn Write) -> Result<()> {
         dump::dump(self.io(), &self.identity, self.length, out).map_err(|error| self.failed(error))
     }
 
-    /// Writes all content that can be decoded to `out`, with zeros for what can't, and answers what
-    /// was lost. `write_at` is called in order. Frames behind damage are looked for.
+    /// Passes all content that can be decoded to `write_at`, in order, and returns what was lost.
+    /// Frames behind damage are searched for.
     ///
     /// # Errors
-    /// What makes it impossible to go on, or the answer of `write_at`.
+    /// Errors that prevent continuing, and those of `write_at`.
     pub fn salvage(
         &self,
         write_at: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
     ) -> Result<Salvaged> {
         let io = self.io();
         let found = self.look().and_then(|found| self.entries(&found.log).map(|_| found));
-        // Where the index is damaged, the frames tell.
+        // If the index is damaged, the frames are read instead.
         let found = found.or_else(|_| self.found_by_frames()).and_then(|found| self.go_on(found));
         let Found { log, size, missing } = found.map_err(|error| self.failed(error))?;
         let mut lost = Vec::new();
@@ -305,21 +305,22 @@ impl Tool {
         Ok(Salvaged { size, lost, missing, chunk_bytes: log.map.chunk_bytes() })
     }
 
-    /// The codec, and the chunk as an option, for a layer that writes the same.
+    /// The codec and the chunk size, as the specification of a layer with the same encoding.
     #[must_use]
     pub fn layer(&self) -> String {
         format!("{}:chunk={}", self.identity.codec.name, self.identity.chunk_bytes())
     }
 }
 
-/// What a salvage got.
+/// Result of a salvage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvaged {
     /// The logical size.
     pub size: u64,
-    /// Chunks that could not be read; their offset is that in the logical file.
+    /// Chunks that could not be read, by their offset in the logical file.
     pub lost: Vec<Finding>,
-    /// What is missing nobody knows where; the offset is that in the stored file.
+    /// Missing parts whose place in the logical file is unknown, by their offset in the stored
+    /// file.
     pub missing: Vec<Finding>,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Threads that encode and decode. Nobody waits for one that has something else to do.
+/// Threads that encode and decode. No caller waits for a thread that is busy with another job.
 pub struct Workers {
     pool: rayon::ThreadPool,
-    /// Threads that have a job, and jobs that wait for one.
+    /// Running jobs plus queued jobs.
     busy: Arc<AtomicUsize>,
 }
 
@@ -21,7 +21,7 @@ impl Workers {
         self.pool.current_num_threads()
     }
 
-    /// Has a thread do a job, when there is one.
+    /// Queues a job for the next free thread.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
         let reserved = Reserved::new(&self.busy);
         self.pool.spawn(move || {
@@ -30,9 +30,9 @@ impl Workers {
         });
     }
 
-    /// Does something to each of several items, in whatever order, and answers in theirs. The
-    /// caller takes its share: a thread that only waits is one too few, and waking another costs
-    /// time. It is helped by idle threads only.
+    /// Applies `work` to several items in any order; returns the results in the order of the items.
+    /// The caller works as well, since waiting would waste a thread and waking another costs time.
+    /// Only idle threads help it.
     pub fn side_by_side<I: Send, T: Send>(
         &self,
         items: &mut [I],
@@ -62,7 +62,7 @@ impl Workers {
         done.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// Reserves threads that have nothing to do, at most so many.
+    /// Reserves at most `wanted` idle threads.
     fn reserve_idle(&self, wanted: usize) -> Vec<Reserved> {
         let threads = self.count();
         let most = |busy: usize| wanted.min(threads.saturating_sub(busy));
@@ -73,7 +73,7 @@ impl Workers {
     }
 }
 
-/// A thread with a job; idle again when dropped.
+/// A thread reserved for a job; dropping it makes the thread idle again.
 struct Reserved(Arc<AtomicUsize>);
 
 impl Reserved {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A helper that waits for a busy thread would keep its caller waiting for that one's job.
+    /// A helper that waits for a busy thread would make its caller wait for the other job.
     #[test]
     fn nobody_waits_for_a_thread_that_is_busy() {
         const THREADS: usize = 3;

@@ -1,5 +1,5 @@
-//! Changing a stored file: every change is frames behind all others, written before the change
-//! counts. If the file below does not take them, nothing has changed (see `journal`).
+//! Changes a stored file. Every change consists of appended frames, which are written before the
+//! change takes effect. If that write fails, nothing has changed (see `journal`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use super::log::Log;
 use super::pre_encode::PreEncoded;
 use super::reader::{Piece, pieces};
 
-/// Bytes written after which everything becomes durable, with a checkpoint.
+/// Bytes written after which a commit with a checkpoint is due.
 const COMMIT_BYTES: u64 = 64 << 20;
-/// Changed pages of the index from which on the same is done: 4 KiB of memory each, a file. A file
-/// of 64 GiB in chunks of 128 KiB has no more, wherever it is changed.
+/// Changed index pages after which a commit is due as well; each takes 4 KiB of memory. A file of
+/// 64 GiB in chunks of 128 KiB never has more.
 const CHANGED_PAGES_MAX: usize = 4096;
-/// An appended piece is kept raw if it is at most this part of a chunk.
+/// An appended piece is kept raw if it is at most this fraction of a chunk.
 const RAW_PART: u64 = 4;
 
-/// What becomes of one piece of a write.
+/// How one piece of a write is stored.
 enum Plan<'a> {
-    /// A new frame for all that the chunk holds.
+    /// In a new frame with the whole content of the chunk.
     Replace(Content),
-    /// A new frame for a full chunk, of which nothing else need be known.
+    /// In a new frame for a full chunk, whose old content is not needed.
     Whole(&'a [u8]),
-    /// A raw frame for what was added.
+    /// In a raw frame with the appended bytes.
     Append(&'a [u8]),
 }
 
 impl Log {
-    /// Writes `data` at `offset`, of which some may have been encoded before.
+    /// Writes `data` at `offset`; some chunks may already be encoded in `prepared`.
     pub fn write(
         &mut self,
         io: Io<'_>,
@@ -79,7 +79,7 @@ impl Log {
         if data.len() as u64 == self.map.chunk_bytes() {
             return Ok(Plan::Whole(data));
         }
-        // What is overwritten as a whole need not be read.
+        // Content that is overwritten completely need not be read.
         let covers_all = piece.start == 0
             && piece.chunk * self.map.chunk_bytes() + u64::from(piece.end)
                 >= self.size().min((piece.chunk + 1) * self.map.chunk_bytes());
@@ -92,7 +92,7 @@ impl Log {
         Ok(Plan::Replace(content))
     }
 
-    /// Whether a piece is added to a fast tail.
+    /// Whether a piece is appended to a raw tail.
     fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
         let chunk_bytes = self.map.chunk_bytes();
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size();
@@ -106,11 +106,11 @@ impl Log {
         Ok(!self.map.segments(piece.chunk).is_empty() || self.map.entry(io, piece.chunk)?.is_some())
     }
 
-    /// Only one chunk has a tail: that of another is encoded before this one gets one.
+    /// Encodes the tail of any other chunk, because only one chunk may have a tail.
     fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
         let other = self.map.tails().map(|(other, _)| other).find(|other| *other != chunk);
         match other.map_or(Ok(()), |other| self.encode_tail(io, other)) {
-            // What is damaged stays in pieces, of which some can be read.
+            // A damaged tail stays in pieces, because some of them can still be read.
             Err(error) if error.errno() == Errno::IO => Ok(()),
             answer => answer,
         }
@@ -158,7 +158,7 @@ impl Log {
         self.replace(io, chunk, content, WriteOptions::default())
     }
 
-    /// Replaces what a chunk holds; the size stays.
+    /// Replaces the content of a chunk without changing the size.
     pub fn replace(
         &mut self,
         io: Io<'_>,
@@ -173,7 +173,7 @@ impl Log {
         Ok(())
     }
 
-    /// What was changed in part was known as a whole: who reads or changes it next need not decode.
+    /// Caches the decoded content of a partly changed chunk for the next reader or writer.
     fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
         if let Some(entry) = self.map.entry(io, chunk)? {
             let key = (self.identity().file_id, entry.frame);
@@ -182,14 +182,14 @@ impl Log {
         Ok(())
     }
 
-    /// A frame for all that a chunk holds.
+    /// Makes a frame for the whole content of a chunk.
     pub fn encoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<NewFrame> {
         let encoded = encode(io.settings, self.identity().codec, &content.bytes)?;
         let extent = (content.from, content.bytes.len() as u32);
         Ok(self.data_frame(chunk, encoded.raw, extent, encoded.body))
     }
 
-    /// A frame for all that a chunk holds, from its body: from where on, and how much.
+    /// Makes a frame for the whole content of a chunk, from its start, length and encoded body.
     pub fn data_frame(
         &self,
         chunk: u64,
@@ -201,7 +201,7 @@ impl Log {
         NewFrame { frame, body, payload: Vec::new() }
     }
 
-    /// Sets the logical size; what is cut off is gone, what is added reads as zeros.
+    /// Sets the logical size. Content behind a smaller size is lost; an extension reads as zeros.
     pub fn set_size(&mut self, io: Io<'_>, size: u64, options: WriteOptions) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -214,8 +214,8 @@ impl Log {
         self.append_frames(io, vec![frame], options)
     }
 
-    /// Makes holes of chunks until so few pages of the index lead to the rest that they can all be
-    /// in memory at once; answers where the rest begins.
+    /// Turns chunks into holes until the index pages of the remaining ones fit into memory. Returns
+    /// the first remaining chunk.
     pub fn drop_but_for_the_rest(
         &mut self,
         io: Io<'_>,
@@ -234,13 +234,13 @@ impl Log {
         }
     }
 
-    /// A frame that makes holes of whole chunks.
+    /// Makes a frame that turns whole chunks into holes.
     pub fn hole(&self, chunks: Range<u64>) -> NewFrame {
         let count = (chunks.end - chunks.start).to_le_bytes();
         self.metadata(Kind::Hole, chunks.start, self.size(), &count)
     }
 
-    /// A frame of metadata, its sequence still to be given.
+    /// Makes a frame of metadata, without a sequence yet.
     pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
         debug_assert!(payload.len() <= METADATA_BYTES_MAX, "no reader takes so much");
         let length = payload.len() as u32;
@@ -249,7 +249,7 @@ impl Log {
         NewFrame { frame, body, payload: payload.to_vec() }
     }
 
-    /// Writes frames behind all others, in one go, then lets them count.
+    /// Appends frames with one write, then applies them.
     pub fn append_frames(
         &mut self,
         io: Io<'_>,
@@ -276,21 +276,21 @@ impl Log {
         self.checkpoint_where_due(io)
     }
 
-    /// Writes the changed pages of the index where there are too many to be kept in memory, and
-    /// asks for a commit where the walk behind the last one gets long.
+    /// Writes the changed index pages if too many are in memory, and makes a commit due if the walk
+    /// behind the last one gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
         let has_many_pages = self.map.changed_pages() >= CHANGED_PAGES_MAX;
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
-        // A checkpoint that has to make room for itself is what called.
+        // The caller may be a checkpoint that is making room for itself.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
-            // The change counts already, and the frames are enough to find everything. A copy that
-            // does not fit is given up.
+            // The change has taken effect, and the frames alone are enough to find everything. A
+            // copy that does not fit is given up.
             Err(error) if !self.journal.is_copy() => {
                 tracing::debug!(%error, file = %io.lower.name(), "could not write a checkpoint");
                 Ok(())
@@ -311,7 +311,7 @@ fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u6
     NewFrame { frame, body: encoded.body, payload: Vec::new() }
 }
 
-/// The largest offset a range may end at.
+/// Returns the end of a range, or an error if it is empty or too large.
 pub fn check_range(offset: u64, length: u64) -> Result<u64> {
     if length == 0 {
         return Err(Errno::INVAL.into());

@@ -1,10 +1,13 @@
-//! Bootstrap intervals of any statistic: what resampling the values says of where it may lie.
+//! Bootstrap confidence intervals of any statistic, from resampled values.
 //!
-//! Two methods, both of Efron's: the *percentile* interval cuts the sorted resampled statistics
-//! at both ends; *BCa* (bias-corrected and accelerated, 1987) shifts where it cuts, by how the
-//! resampled statistics lie about the estimate and how its variance changes with it. For small
-//! samples both can be *expanded* after Hesterberg (2015): a plain bootstrap's intervals are too
-//! narrow by a factor of sqrt((n - 1) / n) and by what the normal quantile lacks of Student's.
+//! Both methods are Efron's. The *percentile* interval cuts the sorted resampled statistics at the
+//! same share from both ends. *BCa* (bias-corrected and accelerated, 1987) shifts the cuts: by how
+//! the resampled statistics lie around the estimate, and by how the statistic's variance changes
+//! with it.
+//!
+//! For small samples both can be *expanded* after Hesterberg (2015). A plain bootstrap's intervals
+//! are too narrow, for two reasons. One is a factor of sqrt((n - 1) / n), the other the use of the
+//! normal quantile instead of Student's.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -12,33 +15,33 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::summary::mean;
 
-/// Where the resampled statistics are cut.
+/// Where the sorted resampled statistics are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// At the same share from both ends.
     Percentile,
-    /// Corrected for bias and for a variance that changes with the statistic.
+    /// The cuts are corrected for bias and for a variance that changes with the statistic.
     Bca,
 }
 
-/// How an interval is made.
+/// How to compute an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// Where the resampled statistics are cut.
+    /// Where the sorted resampled statistics are cut.
     pub method: Method,
-    /// What share of intervals holds the truth.
+    /// Share of intervals that contain the true value.
     pub confidence: f64,
-    /// Whether to widen it for small samples.
+    /// Whether to widen the interval for small samples.
     pub expanded: bool,
-    /// How many resamples.
+    /// Number of resamples.
     pub resamples: usize,
-    /// Where the draws come from.
+    /// Seed of the random draws.
     pub seed: u64,
 }
 
 impl Bootstrap {
-    /// The interval of a statistic of at least two values; `None` for fewer, and for a
-    /// confidence outside 0 to 1.
+    /// Returns the interval of a statistic. `None` if there are fewer than two values, no
+    /// resamples, or a confidence outside 0 to 1.
     #[must_use]
     pub fn interval(
         &self,
@@ -54,11 +57,12 @@ impl Bootstrap {
         correction.ends(&resampled, quantile)
     }
 
-    /// The BCa interval of the mean of the strata's means, each resampled within itself; `degrees`
-    /// are the degrees of freedom of the mean. `None` where a stratum has fewer than two values.
+    /// Returns the BCa interval of the mean of the strata's means; each stratum is resampled within
+    /// itself. `degrees` are the degrees of freedom of the mean. `None` if there are no strata or
+    /// one has fewer than two values.
     ///
-    /// The acceleration is that of several samples (Davison and Hinkley 1997, section 5.4), and
-    /// each stratum's deviations are widened by what its own number of values lacks.
+    /// The acceleration is that of several samples (Davison and Hinkley 1997, section 5.4). Each
+    /// stratum's deviations are widened to correct for its own number of values.
     #[must_use]
     pub fn interval_of_strata(&self, strata: &[Vec<f64>], degrees: f64) -> Option<(f64, f64)> {
         if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
@@ -84,7 +88,7 @@ impl Bootstrap {
         correction.ends(&resampled, quantile)
     }
 
-    /// How many standard errors from the estimate the ends lie.
+    /// Returns how many standard errors the ends lie from the estimate.
     fn quantile(&self, count: usize) -> Option<f64> {
         let usable = count >= 2 && self.resamples > 0 && self.confidence > 0.0;
         if !usable || self.confidence >= 1.0 {
@@ -99,7 +103,7 @@ impl Bootstrap {
         Some(student.inverse_cdf(level) * (count / (count - 1.0)).sqrt())
     }
 
-    /// The statistic of samples drawn with replacement, sorted.
+    /// Returns the statistic of samples drawn with replacement, sorted.
     fn resample(&self, values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(self.seed);
         let mut drawn = vec![0.0; values.len()];
@@ -113,7 +117,7 @@ impl Bootstrap {
     }
 }
 
-/// How far a quantile is shifted before the cut; not at all by default.
+/// How far BCa shifts a quantile before the cut. The default does not shift it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction {
     bias: f64,
@@ -126,7 +130,7 @@ impl Correction {
         Some(Self { bias, acceleration: acceleration(values, statistic) })
     }
 
-    /// How the resampled statistics lie about the estimate.
+    /// Measures how the resampled statistics lie around the estimate, as a normal quantile.
     fn bias(estimate: f64, resampled: &[f64]) -> Option<f64> {
         let below = resampled.partition_point(|value| *value < estimate) as f64;
         let equal = resampled.partition_point(|value| *value <= estimate) as f64 - below;
@@ -134,7 +138,8 @@ impl Correction {
         Some(Normal::new(0.0, 1.0).ok()?.inverse_cdf(share.clamp(1e-9, 1.0 - 1e-9)))
     }
 
-    /// Both ends that are cut off, so many standard errors from the estimate.
+    /// Returns both ends of the interval. `quantile` is their distance from the estimate in
+    /// standard errors.
     fn ends(self, resampled: &[f64], quantile: f64) -> Option<(f64, f64)> {
         let normal = Normal::new(0.0, 1.0).ok()?;
         let end = |quantile: f64| {
@@ -146,7 +151,7 @@ impl Correction {
     }
 }
 
-/// From the statistic with each value left out in turn (the jackknife).
+/// Returns the acceleration, from the statistic with each value left out in turn (the jackknife).
 fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
     let without = |index: usize| {
         let mut left = values.to_vec();
@@ -160,8 +165,8 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
     if squares > 0.0 { sum_of(3) / (6.0 * squares.powf(1.5)) } else { 0.0 }
 }
 
-/// The same for the mean of strata's means, of which the influence of a value is its distance from
-/// the mean of its stratum, shared by all strata.
+/// Returns the acceleration of the mean of the strata's means. The influence of a value is its
+/// distance from its stratum's mean, divided by the number of strata.
 fn acceleration_of_strata(strata: &[Vec<f64>]) -> f64 {
     let share = strata.len() as f64;
     let sum = |power: i32| {
@@ -192,7 +197,7 @@ mod tests {
         28.0, 34.0, 4.0, 32.0, 24.0, 47.0, 41.0, 24.0, 26.0, 30.0, 41.0,
     ];
 
-    /// Their statistic: the variance with divisor n.
+    /// The statistic of that example: the variance with divisor n.
     fn variance(values: &[f64]) -> f64 {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64
@@ -206,12 +211,12 @@ mod tests {
 
     #[track_caller]
     fn check((low, high): (f64, f64), expected: (f64, f64)) {
-        // Theirs are of 2,000 resamples: an end varies by about 3.
+        // The book's intervals come from 2,000 resamples, so an end varies by about 3.
         assert!((low - expected.0).abs() < 5.0 && (high - expected.1).abs() < 7.0, "{low}, {high}");
     }
 
-    /// Their table 14.2: estimate 171.5, acceleration 0.061, percentile interval 100.8 to 233.9,
-    /// BCa interval 115.8 to 259.6.
+    /// Table 14.2 of the book: estimate 171.5, acceleration 0.061, percentile interval 100.8 to
+    /// 233.9, BCa interval 115.8 to 259.6.
     #[test]
     fn the_spatial_test_data() {
         assert!((variance(&SPATIAL_TEST) - 171.5).abs() < 0.1);

@@ -1,14 +1,14 @@
-//! Where a series of figures over time changes its level.
+//! Finds the places where a series of figures over time changes its level.
 //!
-//! The series is cut where Student's t of the two sides' logarithms is greatest, and each side is
-//! cut again, as Hunter (Fleming et al. 2023) does it. A cut is believed where drawing the order
-//! of the piece anew hardly ever shows one as clear: the greatest of many t values is far more
-//! often large than t's own distribution says.
+//! As in Hunter (Fleming et al. 2023), the series is cut where Student's t of the two sides'
+//! logarithms is greatest. Then each side is cut in the same way. A cut counts if a random order of
+//! the piece's figures hardly ever has a t as great. The quantiles of the t distribution would not
+//! do: the greatest of many t values is far more often large.
 //!
-//! Its p-value is corrected for all that is looked at together: by the number of series
-//! (Bonferroni), and within a series by the share that the piece has in it, since every side of a
-//! cut is looked at again (Meinshausen 2008, hierarchical testing). A look at many series
-//! without any change reports one in at most one of twenty cases.
+//! The p-value is corrected for everything that is examined together. One factor is the number of
+//! series (Bonferroni). The other is the inverse of the piece's share of its series, since each
+//! side of a cut is examined again (Meinshausen 2008, hierarchical testing). In many series without
+//! any change, the probability of reporting one or more is at most one in twenty.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -17,38 +17,39 @@ use serde::Serialize;
 
 use super::summary::mean;
 
-/// Cuts of any series that chance makes more often than this, after correction, are none.
+/// A cut with a corrected p-value above this does not count.
 const P_MOST: f64 = 0.05;
 
-/// Orders drawn are counted until so many show a change as clear, or until there are so many
-/// times as many as the probability that is asked for needs (Besag and Clifford 1991).
+/// Random orders are drawn until this many of them show a change as clear. The number of orders is
+/// bounded: this many times the inverse of the required probability (Besag and Clifford 1991).
 const AS_CLEAR_MOST: u32 = 10;
 
-/// Levels that differ by less are the same to who looks for regressions.
+/// Smallest change of level that matters to a search for regressions, as a share.
 const CHANGE_LEAST: f64 = 0.02;
 
-/// Fewer figures on one side tell nothing of its spread.
+/// Smallest number of figures on one side: fewer say nothing about its spread.
 const SIDE_LEAST: usize = 3;
 
-/// Fewer figures can't come to the probability that is asked for.
+/// Smallest number of figures to search: fewer can't reach the required probability.
 pub const FIGURES_LEAST: usize = 10;
 
-/// Logarithms that differ by less are equal: the rest is rounding.
+/// Logarithms that differ by less than this are equal: the difference is a rounding error.
 const EQUAL: f64 = 1e-12;
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The first figure of the new level.
+    /// Index of the first figure of the new level.
     pub at: usize,
-    /// The new level (geometric mean) divided by the one before.
+    /// The new level (geometric mean) divided by the previous level.
     pub factor: f64,
-    /// How often orders drawn at random show a change as clear, corrected.
+    /// Corrected probability that a random order shows a change as clear.
     pub p_value: f64,
 }
 
-/// The changes in figures above 0, in order; `series` are looked at together. None in fewer figures
-/// than [`FIGURES_LEAST`].
+/// Returns the changes in figures above 0, in order. `series` is the number of series that are
+/// examined together. There are no changes in fewer than [`FIGURES_LEAST`] figures, or if a figure
+/// is not above 0 or not finite.
 #[must_use]
 pub fn changes(figures: &[f64], series: usize, seed: u64) -> Vec<Change> {
     if figures.iter().any(|figure| *figure <= 0.0 || !figure.is_finite()) {
@@ -71,16 +72,16 @@ pub fn changes(figures: &[f64], series: usize, seed: u64) -> Vec<Change> {
     found
 }
 
-/// A search for changes in one of some series.
+/// A search for changes in one of `series` series.
 struct Search {
     series: usize,
-    /// Figures of the whole series.
+    /// Number of figures in the whole series.
     length: usize,
     random: Pcg64,
 }
 
 impl Search {
-    /// Cuts a piece that begins at `offset`, and then its sides.
+    /// Cuts a piece that begins at `offset`, and then both of its sides.
     fn cut(&mut self, logs: &[f64], offset: usize, cuts: &mut Vec<(usize, f64)>) {
         if logs.len() < FIGURES_LEAST {
             return;
@@ -96,7 +97,8 @@ impl Search {
         self.cut(&logs[at..], offset + at, cuts);
     }
 
-    /// How often a drawn order shows a change as clear, told well enough to compare it with `most`.
+    /// Estimates the probability that a random order shows a change as clear, precisely enough to
+    /// compare it with `most`.
     fn chance(&mut self, logs: &[f64], found: f64, most: f64) -> f64 {
         let orders = (f64::from(AS_CLEAR_MOST) / most).ceil() as u64;
         let mut drawn = logs.to_vec();
@@ -112,8 +114,8 @@ impl Search {
     }
 }
 
-/// The place with the greatest t of the two sides (Student's, with a common variance and without
-/// its sign), and that t.
+/// Returns the place where t of the two sides is greatest, and that t. It is the absolute value of
+/// Student's t with a common variance.
 fn clearest(logs: &[f64]) -> Option<(usize, f64)> {
     let last = logs.len().checked_sub(SIDE_LEAST).filter(|last| *last >= SIDE_LEAST)?;
     let centre = mean(logs);
@@ -124,7 +126,7 @@ fn clearest(logs: &[f64]) -> Option<(usize, f64)> {
         sum += log - centre;
         squares += (log - centre).powi(2);
         let (n, m) = (at as f64, (logs.len() - at) as f64);
-        // The sum of the other side is this one's with another sign.
+        // The sum of the other side is the negative of this one: the values are centred.
         let difference = (sum / n + sum / m).abs();
         if at < SIDE_LEAST || difference < EQUAL {
             continue;
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
     use rand::RngExt;
 
-    /// Levels with noise of so many percent either way.
+    /// Figures at these levels, with random noise of at most `percent` percent up or down.
     fn noisy(levels: &[(usize, f64)], percent: f64, seed: u64) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(seed);
         let points = levels.iter().flat_map(|(count, level)| vec![*level; *count]);
@@ -170,12 +172,12 @@ mod tests {
         let is_change =
             |seed: &u64| !changes(&noisy(&[(20, 1.0)], 5.0, *seed), 1, *seed).is_empty();
         let alarms = (0..200).filter(is_change).count();
-        // Ten are expected; more than 20 have a probability of one in 500.
+        // Ten are expected. The probability of more than 20 is one in 500.
         assert!(alarms <= 20, "{alarms} of 200");
     }
 
-    /// A hundred series of noise are one look: it finds a change in one of twenty cases, not in
-    /// each. A change that is there is found among as many series.
+    /// A hundred series of noise are examined together: a change is found in one of twenty such
+    /// examinations, not in each. A real change is still found among as many series.
     #[test]
     fn many_series_of_noise_are_seldom_a_change() {
         let mut looks_with_a_change = 0;
@@ -186,7 +188,7 @@ mod tests {
             });
             looks_with_a_change += u32::from(found.count() > 0);
         }
-        // One is expected; more than four have a probability of one in 400.
+        // One is expected. The probability of more than four is one in 400.
         assert!(looks_with_a_change <= 4, "{looks_with_a_change} of 20");
         let series = noisy(&[(12, 1.0), (9, 1.10), (11, 0.95)], 1.5, 7);
         assert_eq!(places(&changes(&series, 100, 1)), [12, 21]);

@@ -1,19 +1,19 @@
-//! The geometric mean of ratios, never without its spread: one figure for many workloads hides
-//! what it is made of.
+//! The geometric mean of ratios, always with its spread: a single figure for many workloads hides
+//! how much they differ.
 
 use serde::Serialize;
 
 use super::summary::{mean, variance};
 
-/// What ratios have in common.
+/// A summary of ratios.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct GeometricMean {
-    /// How many ratios.
+    /// Number of ratios.
     pub count: usize,
     /// Their geometric mean.
     pub mean: f64,
-    /// Geometric standard deviation: two thirds of the ratios lie within the mean divided and
-    /// multiplied by it.
+    /// Geometric standard deviation. Two thirds of the ratios lie between the mean divided by it
+    /// and the mean multiplied by it.
     pub spread: f64,
     /// The smallest ratio.
     pub least: f64,
@@ -22,7 +22,7 @@ pub struct GeometricMean {
 }
 
 impl GeometricMean {
-    /// Of at least two ratios above 0; `None` otherwise.
+    /// Summarises at least two ratios above 0; `None` otherwise.
     #[must_use]
     pub fn of(ratios: &[f64]) -> Option<Self> {
         if ratios.len() < 2 || ratios.iter().any(|ratio| *ratio <= 0.0) {

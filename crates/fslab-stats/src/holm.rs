@@ -1,8 +1,9 @@
 //! Holm's correction for many comparisons in one report.
 
-/// The p-values adjusted by the step-down rule of Holm (1979), in the order given: whoever calls
-/// different what has an adjusted p below 0.05 is wrong about any of them at most once in twenty
-/// reports, however the comparisons depend on each other.
+/// Returns the p-values adjusted by the step-down rule of Holm (1979), in the order given.
+///
+/// Suppose that each comparison with an adjusted p below 0.05 is called different. Then at most one
+/// report in twenty contains any wrong difference, however the comparisons depend on each other.
 #[must_use]
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let count = p_values.len();
@@ -29,8 +30,8 @@ mod tests {
         assert_eq!(adjusted.len(), expected.len());
     }
 
-    /// The usual worked example: 0.005 and 0.01 stay below 0.05, the other two do not. The
-    /// largest, 0.04, may not end below the 0.06 of the one before it.
+    /// The usual worked example: 0.005 and 0.01 stay below 0.05, the other two do not. The adjusted
+    /// value of the largest, 0.04, may not fall below the 0.06 of the one before it.
     #[test]
     fn a_worked_example() {
         check(&[0.01, 0.04, 0.03, 0.005], &[0.03, 0.06, 0.06, 0.02]);

@@ -1,9 +1,9 @@
-//! How long single operations took: a bounded histogram for each kind of operation, and how far a
-//! phase had come at what time.
+//! Latencies of single operations: a bounded histogram for each kind of operation, and the progress
+//! of a phase over time.
 //!
-//! The clock is read once an operation: the end of one is the beginning of the next. A bucket is
-//! at most 1/16 of its value wide, so that percentiles are right to 6 %, and there are at most a
-//! few hundred buckets however many operations there were.
+//! The clock is read once per operation: the end of one is the beginning of the next. A bucket is
+//! at most 1/16 of its value wide, so percentiles are exact to 6 %. The number of buckets is at
+//! most a few hundred, however many operations there were.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use fslab_sys::usage::Instant;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Operations above this are counted as taking it: an hour, in nanoseconds.
+/// Maximum latency in nanoseconds (an hour): longer operations count as this long.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits that give sixteenths.
+/// Significant decimal digits of the histogram: one digit gives buckets of sixteenths.
 const DIGITS: u8 = 1;
 
-/// A phase leaves at most so many milestones.
+/// Maximum number of milestones of a phase.
 const MILESTONES: u64 = 100;
 
-/// How long operations of one kind took, in nanoseconds.
+/// Latencies of operations of one kind, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
     /// The kind of operation.
     pub operation: String,
-    /// How many there were.
+    /// Number of operations.
     pub count: u64,
-    /// Mean.
+    /// Mean latency.
     pub mean_ns: u64,
-    /// Shortest.
+    /// Shortest latency, rounded down to the start of its bucket.
     pub min_ns: u64,
     /// Half took at most this.
     pub p50_ns: u64,
@@ -40,31 +40,31 @@ pub struct Latency {
     pub p99_ns: u64,
     /// 999 in 1000 took at most this.
     pub p999_ns: u64,
-    /// Longest.
+    /// Longest latency.
     pub max_ns: u64,
-    /// The histogram: upper bound of a bucket and how many it holds; empty ones are left out.
+    /// The histogram: each bucket's upper bound and its count, without empty buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
-/// How far a phase had come.
+/// The progress of a phase at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestone {
     /// Operations done.
     pub operations: u64,
-    /// Since the beginning of the phase's operations.
+    /// Nanoseconds since the start of the phase's operations.
     pub elapsed_ns: u64,
 }
 
-/// Times operations that follow each other.
+/// Measures the time of consecutive operations.
 #[derive(Debug)]
 #[must_use]
 pub struct Stopwatch {
     started: Instant,
     last: Instant,
     laps: u64,
-    /// Laps between two milestones; 0 for none.
+    /// Operations between two milestones; 0 if there are no milestones.
     stride: u64,
-    /// Laps to go to the next milestone.
+    /// Operations until the next milestone.
     to_go: u64,
     longest: u64,
     histogram: Option<Histogram<u64>>,
@@ -72,7 +72,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Starts it now.
+    /// Starts a stopwatch.
     pub fn start() -> Self {
         let now = Instant::now();
         Self {
@@ -87,15 +87,14 @@ impl Stopwatch {
         }
     }
 
-    /// Starts it now, for about this many operations, and notes how far they have come along
-    /// the way.
+    /// Starts a stopwatch for about this many operations, which records milestones on the way.
     pub fn start_along(operations: u64) -> Self {
         let stride = operations.div_ceil(MILESTONES).max(1);
         let along = Vec::with_capacity(MILESTONES as usize);
         Self { stride, to_go: stride, along, ..Self::start() }
     }
 
-    /// An operation ends here, and the next begins.
+    /// Records the end of an operation, which is the beginning of the next.
     #[inline]
     pub fn lap(&mut self) {
         let now = Instant::now();
@@ -113,18 +112,19 @@ impl Stopwatch {
         }
     }
 
-    /// The next operation begins here; what was done since the last one does not count.
+    /// Starts the next operation now. The time since the last one does not count.
     #[inline]
     pub fn skip(&mut self) {
         self.last = Instant::now();
     }
 
-    /// Both together. Milestones of several workers say nothing and are dropped.
+    /// Combines both stopwatches. Their milestones are dropped: those of several workers have no
+    /// meaning.
     pub fn joined_with(mut self, other: Self) -> Self {
         self.laps += other.laps;
         self.longest = self.longest.max(other.longest);
         if let (Some(own), Some(others)) = (&mut self.histogram, other.histogram) {
-            // Both have the same bounds, so that nothing lies outside.
+            // Both histograms have the same bounds, so no value lies outside.
             if let Err(error) = own.add(others) {
                 tracing::warn!("joining histograms: {error}");
             }
@@ -133,7 +133,7 @@ impl Stopwatch {
         self
     }
 
-    /// The latency, unless there was no operation, and the milestones.
+    /// Returns the latency, or `None` if there was no operation, and the milestones.
     #[must_use]
     pub fn finish(self, operation: &str) -> (Option<Latency>, Vec<Milestone>) {
         let latency = self.histogram.filter(|histogram| !histogram.is_empty()).map(|histogram| {
@@ -154,13 +154,13 @@ impl Stopwatch {
         (latency, self.along)
     }
 
-    /// What a worker process tells of its stopwatch.
+    /// Returns the longest latency and the buckets, which a worker process sends.
     #[must_use]
     pub fn into_buckets(self) -> (u64, Vec<(u64, u64)>) {
         (self.longest, self.histogram.as_ref().map(buckets).unwrap_or_default())
     }
 
-    /// What a worker process told.
+    /// Makes a stopwatch of the longest latency and the buckets that a worker process sent.
     pub fn from_buckets(longest: u64, buckets: &[(u64, u64)]) -> Self {
         let mut stopwatch = Self { longest, ..Self::start() };
         for (value, count) in buckets {
@@ -181,32 +181,32 @@ impl Stopwatch {
     }
 }
 
-/// Times operations that follow each other, reads and writes apart: together their percentiles
-/// would be those of neither.
+/// Measures the time of consecutive operations, reads and writes separately: percentiles of both
+/// together would describe neither.
 #[derive(Debug)]
 pub struct Directions {
-    /// The reads.
+    /// Stopwatch of the reads.
     pub reads: Stopwatch,
-    /// The writes.
+    /// Stopwatch of the writes.
     pub writes: Stopwatch,
     last: Instant,
 }
 
 impl Directions {
-    /// Starts both now.
+    /// Starts both stopwatches.
     #[must_use]
     pub fn start() -> Self {
         let reads = Stopwatch::start();
         Self { last: reads.last, reads, writes: Stopwatch::start() }
     }
 
-    /// From what was measured elsewhere.
+    /// Makes one of stopwatches that were filled elsewhere.
     #[must_use]
     pub fn of(reads: Stopwatch, writes: Stopwatch) -> Self {
         Self { last: reads.last, reads, writes }
     }
 
-    /// An operation ends here, and the next begins.
+    /// Records the end of an operation, which is the beginning of the next.
     #[inline]
     pub fn lap(&mut self, is_write: bool) {
         let now = Instant::now();
@@ -222,7 +222,7 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
 }
 
-/// A duration in nanoseconds.
+/// Converts a duration to nanoseconds.
 #[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -242,8 +242,8 @@ mod tests {
         stopwatch
     }
 
-    /// Percentiles are right to 1/16, the extremes exactly, and the size does not grow with the
-    /// number of operations.
+    /// Percentiles are exact to 1/16, and the longest latency is exact. The size does not grow with
+    /// the number of operations.
     #[test]
     fn percentiles_are_near_and_the_histogram_is_bounded() {
         let (latency, _) = stopwatch((1..=100_000).map(|value| value * 10)).finish("x");
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(latency.buckets.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
     }
 
-    /// What goes through a worker's message comes out the same, and joining adds.
+    /// A worker's message keeps all values, and joining adds the counts.
     #[test]
     fn buckets_travel_and_join() {
         let (longest, buckets) = stopwatch([100, 2_000, 30_000].into_iter()).into_buckets();
@@ -269,7 +269,7 @@ mod tests {
         assert!(stopwatch([].into_iter()).finish("x").0.is_none());
     }
 
-    /// Each operation is counted in its direction, and the time of one is not in the other's.
+    /// Each operation counts in its direction, and its time is not added to the other one.
     #[test]
     fn directions_are_kept_apart() {
         let mut directions = Directions::start();

@@ -1,6 +1,6 @@
-//! Statistics of samples: pure functions of numbers, with every random draw from a seed.
+//! Statistics of samples: pure functions of numbers. Every random draw comes from a seed.
 //!
-//! The types to know first: [`RatioInterval`], [`Margin`], [`Latency`].
+//! The main types: [`RatioInterval`], [`Margin`], [`Latency`].
 //!
 //! ```
 //! use fslab_stats::paired_ratio;

@@ -1,4 +1,5 @@
-//! Margins: how far from its baseline a target may be and still be called equal, or fast enough.
+//! Margins: how much a target may differ from its baseline and still count as equal, or as fast
+//! enough.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::RatioInterval;
 
-/// A margin as plans and command lines state it: `2 %` or `at most 10 % slower`.
+/// A margin as written in plans and on command lines: `2 %` or `at most 10 % slower`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(try_from = "String", into = "String")]
 pub struct Margin {
     side: Side,
-    /// As a share: 0.02 for 2 %.
+    /// The margin as a share: 0.02 for 2 %.
     share: f64,
 }
 
-/// Which differences a margin bounds.
+/// The differences that a margin bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// Faster and slower: equivalence.
+    /// Faster and slower: a test of equivalence.
     Both,
-    /// Slower alone: non-inferiority.
+    /// Only slower: a test of non-inferiority.
     Slower,
 }
 
 impl Margin {
-    /// The ratios that are within it. A margin of 2 % reaches from 1/1.02 to 1.02, so that the
-    /// verdict stays the same when target and baseline change places.
+    /// Returns the ratios within the margin. A margin of 2 % reaches from 1/1.02 to 1.02, so that
+    /// the verdict stays the same if target and baseline are exchanged.
     #[must_use]
     pub fn range(self) -> (f64, f64) {
         let most = 1.0 + self.share;
@@ -38,20 +39,20 @@ impl Margin {
         }
     }
 
-    /// Whether it bounds both directions.
+    /// Whether the margin bounds both directions.
     #[must_use]
     pub fn is_two_sided(self) -> bool {
         self.side == Side::Both
     }
 
-    /// Whether an interval lies within it as a whole: two one-sided tests, or one.
+    /// Whether the whole interval lies within the margin: two one-sided tests, or one.
     #[must_use]
     pub fn holds(self, interval: &RatioInterval) -> bool {
         let (least, most) = self.range();
         least <= interval.low && interval.high <= most
     }
 
-    /// The verdict on a target within the margin.
+    /// Returns the verdict on a target within the margin.
     #[must_use]
     pub fn words(self) -> String {
         match self.side {
@@ -63,7 +64,7 @@ impl Margin {
 
 impl fmt::Display for Margin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As many decimals as were given, without what the division by 100 left.
+        // As many decimals as were given, without the rounding error of the division by 100.
         let percent = (self.share * 1e8).round() / 1e6;
         match self.side {
             Side::Both => write!(formatter, "{percent} %"),
@@ -109,26 +110,26 @@ impl From<Margin> for String {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Margins {
-    /// That of every row which has none of its own.
+    /// Margin of every row that has none of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<Margin>,
-    /// Those of workloads, by label.
+    /// Margins of workloads, by label.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Margin>,
-    /// Those of targets, by name.
+    /// Margins of targets, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, Margin>,
 }
 
 impl Margins {
-    /// The margin of a row: the target's, else the workload's, else that of all rows.
+    /// Returns the margin of a row: the target's, else the workload's, else the one for all rows.
     #[must_use]
     pub fn of(&self, workload: &str, target: &str) -> Option<Margin> {
         let own = self.targets.get(target).or_else(|| self.workloads.get(workload));
         own.copied().or(self.all)
     }
 
-    /// Whether there is none.
+    /// Whether there are no margins.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// The whole interval must be within, not the ratio alone.
+    /// The whole interval must lie within the margin, not only the ratio.
     #[test]
     fn a_margin_holds_the_whole_interval_or_nothing() {
         let (equal, slower) =

@@ -1,19 +1,20 @@
-//! Marks outliers. They are kept in every figure; a mark only makes a reader look.
+//! Marks outliers. They stay in every figure; the mark only draws the reader's attention.
 
 use super::summary::median;
 
-/// Above this modified z-score a value is marked (Iglewicz and Hoaglin 1993, "How to Detect and
+/// Modified z-score above which a value is marked (Iglewicz and Hoaglin 1993, "How to Detect and
 /// Handle Outliers").
 pub const MODIFIED_Z_MOST: f64 = 3.5;
 
-/// What the median absolute deviation is of a normal distribution's standard deviation.
+/// Median absolute deviation of a normal distribution, divided by its standard deviation.
 const MAD_OF_DEVIATION: f64 = 0.6745;
 
-/// What the mean absolute deviation is of it, by their rule for a MAD of 0.
+/// Mean absolute deviation of a normal distribution, divided by its standard deviation. The rule of
+/// the same authors uses it if the MAD is 0.
 const MEAN_OF_DEVIATION: f64 = 1.0 / 1.253_314;
 
-/// Which values lie far from the median, by the median absolute deviation: the outliers
-/// themselves do not widen it, as they would a standard deviation.
+/// Marks the values far from the median, in units of the median absolute deviation. Outliers hardly
+/// change this unit; they would increase a standard deviation.
 #[must_use]
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let Some(middle) = median(values) else { return Vec::new() };

@@ -1,13 +1,13 @@
 //! The ratio of two targets with its interval, from rounds in which both were measured.
 //!
-//! The estimate is the geometric mean of the rounds' ratios; its interval is the expanded BCa
-//! bootstrap's of the mean of the logarithms, its p-value that of the paired t-test of the
-//! logarithms (Student 1908): a bootstrap of 10,000 resamples can't tell p-values below 0.0001,
-//! and Holm's correction over a large report asks for smaller ones.
+//! The estimate is the geometric mean of the rounds' ratios. Its interval is the expanded BCa
+//! bootstrap interval of the mean of the logarithms. Its p-value is that of the paired t-test of
+//! the logarithms (Student 1908). A bootstrap of 10,000 resamples can't distinguish p-values below
+//! 0.0001, and Holm's correction over a large report needs smaller ones.
 //!
-//! Below [`FEWEST_FOR_BOOTSTRAP`] rounds no interval made of resampled values can cover 95 %
-//! (all values lie on one side of the truth with probability 2^(1-n)); there, Student's interval
-//! of the logarithms is used.
+//! With fewer than [`FEWEST_FOR_BOOTSTRAP`] rounds no interval of resampled values can cover 95 %:
+//! all values lie on one side of the truth with probability 2^(1-n). Student's interval of the
+//! logarithms replaces it there.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -15,54 +15,54 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::bootstrap::{Bootstrap, Method};
 use super::summary::{mean, variance};
 
-/// What share of intervals holds the true ratio.
+/// Share of intervals that contain the true ratio.
 pub const CONFIDENCE: f64 = 0.95;
 
 const RESAMPLES: usize = 10_000;
 
 const FEWEST_FOR_BOOTSTRAP: usize = 6;
 
-/// Logarithms that differ by less are equal: the rest is rounding.
+/// Logarithms that differ by less than this are equal: the difference is a rounding error.
 const EQUAL: f64 = 1e-12;
 
-/// How a target's values relate to the baseline's, over rounds in which both were measured.
+/// The ratio of a target's values to the baseline's, over rounds in which both were measured.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct RatioInterval {
-    /// Geometric mean of the rounds' ratios; above 1 the target took more.
+    /// Geometric mean of the rounds' ratios. Above 1, the target's values are greater.
     pub ratio: f64,
     /// Lower end of the interval.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Rounds it is made of.
+    /// Number of rounds.
     pub rounds: usize,
-    /// How probable a mean this far from 1 is where there is no difference.
+    /// Probability of a mean at least this far from 1 if there is no difference.
     pub p_value: f64,
 }
 
 impl RatioInterval {
-    /// Whether the interval leaves out 1. Where it does not, no difference is shown, which is not
-    /// to say that there is none.
+    /// Whether the interval excludes 1. If it contains 1, no difference is shown; this does not
+    /// prove that there is none.
     #[must_use]
     pub fn shows_difference(&self) -> bool {
         self.high < 1.0 || self.low > 1.0
     }
 }
 
-/// The ratio of paired values, target and baseline of one round. `None` for fewer than two pairs,
-/// which tell nothing of the spread, and for values that are not above 0.
+/// Returns the ratio of paired values: target and baseline of one round. `None` for fewer than two
+/// pairs, which say nothing about the spread, and for values that are not above 0.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
     stratified_ratio(&[pairs.to_vec()], seed)
 }
 
-/// The ratio over several strata, such as machines, from each stratum's own pairs: the geometric
-/// mean of the strata's ratios. Each stratum counts once, however many pairs it has; one with fewer
-/// than two tells nothing of its spread and is left out. `None` where none is left.
+/// Returns the geometric mean of the ratios of several strata, such as machines, from each
+/// stratum's own pairs. Each stratum counts once, however many pairs it has. A stratum with fewer
+/// than two pairs says nothing about its spread and is left out. `None` if none is left.
 ///
-/// The interval is the bootstrap's, resampled within each stratum; the p-value and, below
-/// [`FEWEST_FOR_BOOTSTRAP`] pairs, the interval are Student's with the degrees of freedom of
-/// Satterthwaite (1946).
+/// The interval is the bootstrap's, resampled within each stratum. The p-value is Student's with
+/// the degrees of freedom of Satterthwaite (1946). So is the interval if a stratum has fewer than
+/// [`FEWEST_FOR_BOOTSTRAP`] pairs.
 #[must_use]
 pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
     let usable: Vec<&Vec<(f64, f64)>> = strata.iter().filter(|pairs| pairs.len() >= 2).collect();
@@ -81,7 +81,7 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
     })
 }
 
-/// The mean of strata's means, and how well it is known.
+/// The mean of the strata's means, and its standard error.
 struct Spread {
     centre: f64,
     error: f64,
@@ -89,7 +89,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// `None` where there are no strata.
+    /// Computes the mean; `None` if there are no strata.
     fn of(strata: &[Vec<f64>]) -> Option<Self> {
         let count = strata.len() as f64;
         let centre = strata.iter().map(|values| mean(values)).sum::<f64>() / count;
@@ -105,7 +105,7 @@ impl Spread {
         Some(Self { centre, error, degrees })
     }
 
-    /// Half the width of Student's interval.
+    /// Returns half the width of Student's interval.
     fn half_width(&self) -> Option<f64> {
         let student = StudentsT::new(0.0, 1.0, self.degrees).ok()?;
         Some(student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * self.error)
@@ -130,7 +130,7 @@ impl Spread {
         }
     }
 
-    /// Of the two-sided t-test that the mean is 0.
+    /// Returns the p-value of the two-sided t-test that the mean is 0.
     fn p_value(&self) -> Option<f64> {
         if self.error < EQUAL {
             return Some(if self.centre.abs() < EQUAL { 1.0 } else { 0.0 });
@@ -140,8 +140,8 @@ impl Spread {
     }
 }
 
-/// Half the width of the 95 % interval of the mean log ratio, by Student's quantile: about the
-/// share by which the ratio may be wrong either way. What a stop rule looks at.
+/// Returns half the width of the 95 % interval of the mean log ratio, by Student's quantile. The
+/// ratio may be wrong by about this share in either direction. Rules that end a measurement use it.
 #[must_use]
 pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
     Spread::of(&[logarithms(pairs)?])?.half_width()
@@ -167,7 +167,7 @@ mod tests {
         Spread::of(&[values.to_vec()])?.p_value()
     }
 
-    /// Pairs of a ratio, with some swing about it.
+    /// Pairs of a given ratio, with variation around it.
     fn pairs(count: usize, ratio: f64, base: f64) -> Vec<(f64, f64)> {
         let swing = |index: usize| 1.0 + 0.01 * (index % 3) as f64 - 0.01;
         (0..count).map(|index| (base * ratio * swing(index), base)).collect()
@@ -182,7 +182,7 @@ mod tests {
         assert!((found.ratio / expected - 1.0).abs() < 1e-3, "{found:?}");
         assert!(found.low < expected && expected < found.high, "{found:?}");
         assert_eq!(found.rounds, 66);
-        // By rounds it would be faster.
+        // If each round counted once, the target would be faster.
         assert!(found.low > 1.0 && found.p_value < 0.001, "{found:?}");
     }
 
@@ -199,8 +199,8 @@ mod tests {
         assert!((same.ratio - 2.0).abs() < 1e-12 && same.p_value == 0.0, "{same:?}");
     }
 
-    /// Two strata of equal size and spread have the t-test of Welch: by hand for values 1, 3 and
-    /// 5, 7 (logarithms of ratios), mean 4, error sqrt(1 + 1) / 2, two degrees of freedom.
+    /// For two strata of equal size and spread the test is Welch's t-test. By hand for values 1, 3
+    /// and 5, 7 (logarithms of ratios): mean 4, error sqrt(1 + 1) / 2, two degrees of freedom.
     #[test]
     fn few_pairs_have_satterthwaites_interval() {
         let logs = |values: [f64; 2]| values.map(|value: f64| (value.exp(), 1.0)).to_vec();
@@ -210,8 +210,8 @@ mod tests {
         assert!((found.high.ln() - (4.0 + half)).abs() < 1e-4, "{found:?}");
     }
 
-    /// Gosset's sleep data: mean 1.58, and 0.700 to 2.460 by Student's interval, p 0.002833; the
-    /// bootstrap's interval is near it.
+    /// Gosset's sleep data: mean 1.58, Student's interval 0.700 to 2.460, p 0.002833. The
+    /// bootstrap's interval is near Student's.
     #[test]
     fn gossets_sleep_data() {
         let hours = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];

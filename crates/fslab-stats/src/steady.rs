@@ -1,31 +1,33 @@
-//! Whether a device has come to a steady state, in the manner of SNIA's Solid State Storage
-//! Performance Test Specification: over the last five rounds the figures range over at most 20 %
-//! of their mean, and their least-squares line rises or falls by at most 10 % of it.
+//! Tests whether a device has reached a steady state, in the manner of SNIA's Solid State Storage
+//! Performance Test Specification.
 //!
-//! A fresh or trimmed flash device is fast until it must erase. Rounds measured before that
-//! answer another question, and paired ratios do not show it: all targets drift alike.
+//! Over the last five rounds the figures may range over at most 20 % of their mean. Their
+//! least-squares line may rise or fall by at most 10 % of the mean.
+//!
+//! A fresh or trimmed flash device is fast until it has to erase. Rounds before that measure
+//! something else. Paired ratios do not show it, because all targets drift alike.
 
 use serde::Serialize;
 
-/// Rounds that are looked at.
+/// Number of rounds that the test examines.
 pub const WINDOW: usize = 5;
 
-/// Shares of the mean that are allowed.
+/// Maximum range and drift, as shares of the mean.
 const RANGE_MOST: f64 = 0.20;
 const DRIFT_MOST: f64 = 0.10;
 
-/// How the last rounds moved, as shares of their mean.
+/// How the figures of the last rounds moved, as shares of their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Steadiness {
-    /// Greatest less smallest.
+    /// Greatest figure minus smallest figure.
     pub range: f64,
-    /// How far the fitted line goes from the first to the last of them; negative where it falls.
+    /// Change of the fitted line from the first to the last round; negative if it falls.
     pub drift: f64,
 }
 
 impl Steadiness {
-    /// Of the last [`WINDOW`] figures, one a round in order; `None` of fewer, or where their mean
-    /// is no positive number.
+    /// Examines the last [`WINDOW`] figures, one per round in order. `None` if there are fewer, or
+    /// if their mean is not a positive number.
     #[must_use]
     pub fn of(figures: &[f64]) -> Option<Self> {
         let last = figures.len().checked_sub(WINDOW).map(|start| &figures[start..])?;
@@ -44,7 +46,7 @@ impl Steadiness {
         Some(Self { range: (greatest - smallest) / mean, drift })
     }
 
-    /// Whether the specification would go on to measure.
+    /// Whether the specification would start to measure.
     #[must_use]
     pub fn is_steady(self) -> bool {
         self.range <= RANGE_MOST && self.drift.abs() <= DRIFT_MOST
@@ -67,7 +69,7 @@ mod tests {
 
     #[test]
     fn range_and_drift_are_those_of_a_line() {
-        // 96, 98 ... 104: the line goes from 96 to 104, and so do the figures.
+        // The figures 96, 98 ... 104 lie on a line, so range and drift are both 8 %.
         let rising = Steadiness::of(&[96.0, 98.0, 100.0, 102.0, 104.0]).unwrap();
         assert!((rising.range - 0.08).abs() < 1e-12 && (rising.drift - 0.08).abs() < 1e-12);
         assert!(rising.is_steady());

@@ -1,17 +1,17 @@
-//! What a set of measured values is like. No value is ever left out.
+//! Summary of a set of measured values. No value is left out.
 
 use serde::Serialize;
 
-/// Describes at least one value.
+/// Summary of at least one value.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
 pub struct Summary {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation of the sample (divisor n - 1); 0 for a single value.
     pub standard_deviation: f64,
-    /// Coefficient of variation: standard deviation over mean.
+    /// Coefficient of variation: standard deviation divided by mean.
     pub variation: f64,
     /// The middle value, or the mean of the two middle ones.
     pub median: f64,
@@ -22,7 +22,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Describes the values; `None` where there are none.
+    /// Summarises the values; `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -42,19 +42,19 @@ impl Summary {
     }
 }
 
-/// Arithmetic mean; not a number where there are no values.
+/// Returns the arithmetic mean; NaN if there are no values.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Variance of the sample; 0 for a single value.
+/// Returns the sample variance; 0 for a single value.
 pub(super) fn variance(values: &[f64]) -> f64 {
     let mean = mean(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     squares / (values.len().max(2) - 1) as f64
 }
 
-/// The middle value, or the mean of the two middle ones.
+/// Returns the middle value, or the mean of the two middle ones; `None` if there are no values.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

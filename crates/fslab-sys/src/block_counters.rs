@@ -1,4 +1,4 @@
-//! What a block device did since it was attached, as the kernel counts it.
+//! The kernel's counters of a block device since it was attached.
 
 use std::fs;
 use std::io;
@@ -26,13 +26,13 @@ impl DeviceNumber {
 pub struct BlockCounters {
     /// Read requests.
     pub reads: u64,
-    /// Read requests joined to another before they reached the device.
+    /// Read requests merged with another before they reached the device.
     pub reads_merged: u64,
     /// Sectors read.
     pub sectors_read: u64,
     /// Write requests.
     pub writes: u64,
-    /// Write requests joined to another before they reached the device.
+    /// Write requests merged with another before they reached the device.
     pub writes_merged: u64,
     /// Sectors written.
     pub sectors_written: u64,
@@ -43,10 +43,10 @@ pub struct BlockCounters {
 }
 
 impl BlockCounters {
-    /// The counters now.
+    /// Reads the current counters.
     ///
     /// # Errors
-    /// Where the device is gone or its counters do not parse.
+    /// The device no longer exists, or its counters can't be parsed.
     pub fn read(device: DeviceNumber) -> io::Result<Self> {
         let path = device.sysfs("stat");
         let text = fs::read_to_string(&path)?;
@@ -55,8 +55,8 @@ impl BlockCounters {
         })
     }
 
-    /// Parses the fields of Documentation/block/stat.rst; discards and flushes came later and may
-    /// be absent.
+    /// Parses the fields of Documentation/block/stat.rst; discards and flushes were added later and
+    /// may be missing.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<u64> =
             text.split_ascii_whitespace().map(|field| field.parse().ok()).collect::<Option<_>>()?;

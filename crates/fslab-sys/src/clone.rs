@@ -1,4 +1,5 @@
-//! Sharing a range of bytes between two files, by FICLONERANGE. Btrfs, XFS and some others can.
+//! Shares a range of blocks between two files with FICLONERANGE. Btrfs, XFS and some other file
+//! systems support it.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -18,12 +19,12 @@ struct FileCloneRange {
     target_offset: u64,
 }
 
-/// Has a range of one file share the blocks of a range of another. Both begin at a block of the
-/// file system, and end at one, or at the end of the source.
+/// Makes a range of one file share the blocks of a range of another. Both ranges start at block
+/// boundaries of the file system, and end at one or at the end of the source.
 ///
 /// # Errors
-/// `EOPNOTSUPP`, `ENOTTY` or `EINVAL` where these files can't share blocks, `EXDEV` where they lie
-/// in different file systems.
+/// `EOPNOTSUPP`, `ENOTTY` or `EINVAL` if these files can't share blocks; `EXDEV` if they lie in
+/// different file systems.
 pub fn range(
     (source, source_offset): (impl AsFd, u64),
     (target, target_offset): (impl AsFd, u64),

@@ -1,9 +1,9 @@
-//! Acting on behalf of a caller: file-system ids, groups and umask of one thread.
+//! Acts on behalf of a caller: file-system ids, groups and umask of one thread.
 //!
 //! Files must be created *as* their owner: set-group-id directories, default ACLs, quotas and
-//! project ids all look at who creates, and repairing ownership afterwards is neither atomic nor
-//! complete. Linux keeps these identities per thread when the raw system calls are used (the C
-//! library's wrappers would change every thread of the process).
+//! project ids all depend on the creator. Fixing the ownership afterwards is neither atomic nor
+//! complete. With the raw system calls, Linux keeps these identities per thread. The wrappers of
+//! the C library would change every thread of the process.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,27 +17,27 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::file_handle::check;
 
-/// Capabilities that pass over permission checks: kept, because the caller's permissions were
-/// checked before and the lower directory may be stricter than the mount.
+/// Capabilities that bypass permission checks. They are kept, because the caller's permissions were
+/// already checked and the lower directory may be stricter than the mount.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::MKNOD);
 
-/// Capabilities that would give files of others what only root may: set-id bits, foreign owners,
-/// immutable flags, space beyond quotas and reserves.
+/// Capabilities that would give files of ordinary users properties that only root may set: set-id
+/// bits, foreign owners, immutable flags, space beyond quotas and reserves.
 const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::LINUX_IMMUTABLE)
     .union(CapabilitySet::MAC_OVERRIDE)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// The supplementary groups of somebody to act as.
+/// The supplementary groups of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Groups<'a> {
-    /// Those that the system knows of a thread; none where it does not know the thread.
+    /// Those of a thread according to the system; none if it does not know the thread.
     OfThread(u32),
-    /// These, as far as they can matter.
+    /// The given groups, as far as they are relevant.
     These(&'a [u32]),
 }
 
@@ -50,12 +50,12 @@ impl Groups<'_> {
     }
 }
 
-/// The calling thread acts as somebody else until this is dropped.
+/// The calling thread acts as another user until this is dropped.
 #[derive(Debug)]
 pub struct ActingAs {
-    /// What to go back to; `None` where nothing was changed.
+    /// The identity to restore; `None` if nothing was changed.
     before: Option<Own>,
-    /// The identity belongs to a thread, and so does its end.
+    /// The identity belongs to a thread, so it must be dropped on the same thread.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
@@ -68,15 +68,15 @@ struct Own {
 }
 
 impl ActingAs {
-    /// Takes the file-system ids and supplementary groups of a caller. Free of cost where the
-    /// process already has them.
+    /// Sets the file-system ids and supplementary groups of a caller. Costs nothing if the process
+    /// already has them.
     ///
-    /// Capabilities that pass over permission checks are kept; CAP_FSETID, CAP_CHOWN and the like
-    /// are given up for any caller but root, so that the kernel treats set-id bits, ownership and
+    /// Capabilities that bypass permission checks are kept. CAP_FSETID, CAP_CHOWN and similar ones
+    /// are dropped for any caller except root, so that the kernel treats set-id bits, ownership and
     /// quotas as for the caller.
     ///
     /// # Errors
-    /// `EPERM` where the process may not change its identity and the caller is somebody else.
+    /// `EPERM` if the process may not change its identity and the caller is another user.
     pub fn caller(uid: u32, gid: u32, groups: Groups<'_>) -> Result<Self> {
         let own = own_ids();
         if own == (uid, gid) {
@@ -93,10 +93,11 @@ impl ActingAs {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
             set_groups(&groups.to_vec())?;
-            // Only now is there something to go back to: who may not set groups can't reset them.
+            // Only now must the groups be restored: a process that can't set groups can't reset
+            // them.
             before.groups = Some(own);
         }
-        // The group first: without the user id the thread may no longer change it.
+        // The group first: without root's user id the thread can't change it.
         set_file_system_id(libc::SYS_setfsgid, gid)?;
         set_file_system_id(libc::SYS_setfsuid, uid)?;
         take_capabilities(uid)
@@ -107,8 +108,8 @@ impl Drop for ActingAs {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else { return };
         if let Err(error) = restore(&before) {
-            // Going on as somebody else would create files with wrong owners, silently. A panic
-            // would not do: servers catch those and go on with the thread.
+            // Otherwise later files would silently get wrong owners. A panic is not enough, because
+            // servers catch panics and reuse the thread.
             tracing::error!(%error, "a thread can't take its own identity back; aborting");
             std::process::abort();
         }
@@ -122,7 +123,7 @@ fn restore(before: &Own) -> Result<()> {
     before.groups.as_deref().map_or(Ok(()), set_groups)
 }
 
-/// Sets a file-system id and makes sure: these calls answer the old id and never an error.
+/// Sets a file-system id and verifies it: these calls return the old id and never an error.
 fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
     // SAFETY: setfsuid and setfsgid take one integer and touch no memory.
     unsafe { libc::syscall(call, id) };
@@ -141,16 +142,16 @@ fn take_capabilities(uid: u32) -> Result<()> {
 }
 
 thread_local! {
-    /// Whether CAP_FSETID is in effect on this thread. Not known at its beginning: threads begin
-    /// with what is in effect for who makes them.
+    /// Whether CAP_FSETID is effective on this thread. Unknown at first, because a thread inherits
+    /// the effective capabilities of its creator.
     static HAS_FSETID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Lays CAP_FSETID down on this thread, for instance to hand the kernel a file whose set-id bits
-/// it shall clear at every write.
+/// Drops CAP_FSETID on this thread, for example to pass the kernel a file whose set-id bits it must
+/// clear at every write.
 ///
-/// It stays down until [`take_up_fsetid`]: a change costs a microsecond, and who opens one file
-/// opens more. Free of cost where it is down already.
+/// The capability stays dropped until [`take_up_fsetid`]. A change costs a microsecond, and a
+/// thread that opens one file probably opens more. Costs nothing if it is dropped already.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -158,8 +159,9 @@ pub fn lay_down_fsetid() -> Result<()> {
     set_fsetid(false)
 }
 
-/// Has CAP_FSETID in effect on this thread if the process may, to write or to set a mode. Free of
-/// cost where it is. Not while acting as somebody else, who would have it too.
+/// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode.
+/// Costs nothing if it is raised. Must not be called while acting as another user, who would get it
+/// too.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -181,8 +183,8 @@ fn set_fsetid(up: bool) -> Result<()> {
     Ok(())
 }
 
-/// User and group of this process, which file-system ids follow. Asked once: nothing in fslab
-/// changes them, and every creation of a file wants to know.
+/// User and group of this process, which are also its file-system ids. Read only once: fslab never
+/// changes them, and every creation of a file needs them.
 fn own_ids() -> (u32, u32) {
     static OWN: OnceLock<(u32, u32)> = OnceLock::new();
     *OWN.get_or_init(|| (geteuid().as_raw(), getegid().as_raw()))
@@ -199,29 +201,29 @@ fn set_groups(groups: &[u32]) -> Result<()> {
     check(answer).map(|_| ())
 }
 
-/// Supplementary groups of a thread; `None` where it is gone or unknown.
+/// Supplementary groups of a thread; `None` if it has ended or is unknown.
 fn groups_of(pid: u32) -> Option<Vec<u32>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
     line.split_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a group is that in effect for a thread or one of its supplementary groups. Unknown
-/// threads belong to none.
+/// Whether a group is the effective group of a thread or one of its supplementary groups. Unknown
+/// threads belong to no group.
 #[must_use]
 pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    // A line that is missing names no group.
+    // A missing line contains no group.
     let ids =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    // Real, effective, saved, and that of file systems, which counts.
+    // Real, effective, saved and file-system group; the last one counts.
     let in_effect = ids("Gid:").split_whitespace().nth(3);
     let mut groups = in_effect.into_iter().chain(ids("Groups:").split_whitespace());
     groups.any(|group| group.parse() == Ok(gid))
 }
 
-/// Whether a capability is in effect for a thread. Unknown threads have none, nor has who has them
-/// in another user namespace: any user is root in one of his own.
+/// Whether a capability is effective for a thread. Unknown threads have none, nor have threads in
+/// another user namespace: any user is root in his own one.
 #[must_use]
 pub fn has_capability(pid: u32, capability: CapabilitySet) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
@@ -241,24 +243,24 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// The umask of this thread where it shares it with no other, so that only this module can
+    /// The umask of this thread if it is shared with no other thread, so that only this module can
     /// change it.
     static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The calling thread has the umask of the caller it acts for until this is dropped. The lower file
-/// system then applies it exactly where it should: not under a default ACL.
+/// The calling thread has the umask of its caller until this is dropped. The lower file system then
+/// applies it correctly: not under a default ACL.
 #[derive(Debug)]
 pub struct ThreadUmask {
-    /// What to go back to; `None` where nothing was changed.
+    /// The umask to restore; `None` if nothing was changed.
     before: Option<u32>,
-    /// The umask belongs to a thread, and so does its end.
+    /// The umask belongs to a thread, so it must be restored on the same thread.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread alone; free of cost where it is that already. From the first
-    /// time on the thread has a working directory and a root of its own too.
+    /// Sets the umask of this thread only; costs nothing if it has this value. From the first call
+    /// on, the thread also has its own working directory and root.
     ///
     /// # Errors
     /// Those of `unshare(CLONE_FS)`.
@@ -294,7 +296,7 @@ fn own_umask() -> Result<u32> {
     Ok(umask)
 }
 
-/// Changes the umask of this thread, which must be its own, and answers the one before.
+/// Changes the umask of this thread, which must not be shared, and returns the old one.
 fn change_umask(umask: u32) -> u32 {
     OWN_UMASK.set(Some(umask));
     rustix::process::umask(Mode::from_raw_mode(umask)).as_raw_mode()
@@ -313,7 +315,7 @@ mod tests {
     const USER: u32 = 1234;
     const GROUP: u32 = 2345;
 
-    /// What the kernel says a thread is: ids, groups and effective capabilities.
+    /// The identity of a thread according to the kernel: ids, groups and effective capabilities.
     fn identity() -> Vec<String> {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let told = |line: &&str| {

@@ -1,5 +1,5 @@
-//! A mount of FUSE whose daemon died. Whoever asks it is refused, until it is taken away: then what
-//! lies below is seen. Here another mount takes its place, and nobody sees that.
+//! A FUSE mount whose daemon died. Every access fails until the mount is removed, which would
+//! expose the directory below. Here another mount replaces it without exposing that directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use rustix::thread::UnshareFlags;
 
 use crate::mounts;
 
-/// A mount that nobody serves.
+/// A mount without a daemon.
 #[derive(Clone, Debug)]
 pub struct DeadMount {
     place: PathBuf,
 }
 
-/// Whether this is what the kernel answers in the place of a daemon that is dead; the second to
-/// requests that were on their way when it died.
+/// Whether this is an error that the kernel returns for a dead daemon; `ECONNABORTED` is for
+/// requests that were in flight when it died.
 #[must_use]
 pub fn tells_of_one(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
@@ -30,37 +30,37 @@ pub fn tells_of_one(error: &io::Error) -> bool {
 }
 
 impl DeadMount {
-    /// The one that a path leads to, where what is mounted there is of a kind ("fuse.bindfs") and
-    /// dead.
+    /// Returns the mount that a path leads to, if it is of a given type ("fuse.bindfs") and dead.
     ///
     /// # Errors
-    /// Where the path or /proc/self/mountinfo can't be read.
+    /// The path or /proc/self/mountinfo can't be read.
     pub fn on(path: &Path, kind: &str) -> io::Result<Option<Self>> {
         let place = mounts::place_of(path)?;
         let is_of_kind = mounts::mounted_on(&place)?.is_some_and(|on| on.file_system == kind);
-        // Attributes may still be remembered from before.
+        // `statfs` is used because attributes may still be cached.
         let asked = if is_of_kind { rustix::fs::statfs(&place).err() } else { None };
         let is_dead = asked.is_some_and(|errno| tells_of_one(&errno.into()));
         Ok(is_dead.then_some(Self { place }))
     }
 
-    /// Where it is mounted: an absolute path without links.
+    /// The mount point: an absolute path without links.
     #[must_use]
     pub fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Whether a path leads to it, as far as that can be told without asking it.
+    /// Whether a path leads to it, as far as known without a request to it.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         mounts::place_of(path).is_ok_and(|place| place == self.place)
     }
 
-    /// The directory that it lies over, with what is mounted within. To others it stays hidden: a
-    /// thread takes the mount away for itself alone, and takes what it then sees along.
+    /// Opens the directory below it, including mounts within. Other processes can't see that
+    /// directory: a thread unmounts the dead mount in a private mount namespace and copies what is
+    /// then visible.
     ///
     /// # Errors
-    /// `EPERM` for whoever may not mount.
+    /// `EPERM` for a user who may not mount.
     pub fn beneath(&self) -> io::Result<OwnedFd> {
         let looking = std::thread::scope(|scope| scope.spawn(|| self.look_beneath()).join());
         looking.map_err(|_panicked| io::Error::other("looking beneath a mount"))?
@@ -76,12 +76,12 @@ impl DeadMount {
         Ok(open_tree(CWD, &self.place, whole | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
     }
 
-    /// Takes it away from beneath what was mounted over it. In between it is what is seen. Where
-    /// the kernel puts nothing beneath a mount (before Linux 6.5) it stays, unseen until the other
-    /// goes.
+    /// Removes the dead mount from below its successor. In between, the dead mount is visible. If
+    /// the kernel can't insert a mount below another (before Linux 6.5), it stays hidden until the
+    /// successor is unmounted.
     ///
     /// # Errors
-    /// Where nothing is mounted over it any more.
+    /// No mount lies over it any more.
     pub fn yield_to_its_successor(&self) -> io::Result<()> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let successor = open_tree(CWD, &self.place, flags)?;
@@ -99,7 +99,8 @@ impl DeadMount {
         }
     }
 
-    /// Somebody else may have taken it away meanwhile, and what is seen now be alive.
+    /// Unmounts it only if it is still dead: another process may have removed it, and the visible
+    /// mount may be alive.
     fn unmount_if_dead(&self) -> io::Result<()> {
         match rustix::fs::statfs(&self.place) {
             Err(errno) if tells_of_one(&errno.into()) => self.unmount(),

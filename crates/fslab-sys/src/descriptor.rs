@@ -1,4 +1,4 @@
-//! Closing a descriptor and hearing what close(2) answers.
+//! Closes a descriptor and returns the result of close(2).
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
@@ -6,11 +6,11 @@ use rustix::io::Result;
 
 use crate::file_handle::check;
 
-/// Closes a descriptor and answers what the file system has to report, such as `EDQUOT` or `EIO`
-/// of delayed writes; dropping an `OwnedFd` loses that.
+/// Closes a descriptor and returns errors of the file system, such as `EDQUOT` or `EIO` of delayed
+/// writes. Dropping an `OwnedFd` would lose them.
 ///
 /// # Errors
-/// What close(2) answers. The descriptor is closed in any case.
+/// Errors of close(2). The descriptor is closed in any case.
 pub fn close(descriptor: OwnedFd) -> Result<()> {
     // SAFETY: the descriptor was owned and its ownership ends here; it is closed exactly once.
     let answer = unsafe { libc::close(descriptor.into_raw_fd()) };

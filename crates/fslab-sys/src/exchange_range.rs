@@ -1,4 +1,4 @@
-//! Exchanging the contents of two files in one step.
+//! Exchanges the contents of two files atomically.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -6,7 +6,7 @@ use rustix::io::Result;
 
 use crate::file_handle::check;
 
-/// `XFS_IOC_EXCHANGE_RANGE`, which other file systems may take up: fs/xfs/libxfs/xfs_fs.h.
+/// `XFS_IOC_EXCHANGE_RANGE`, which other file systems may adopt: fs/xfs/libxfs/xfs_fs.h.
 const EXCHANGE_RANGE: libc::Ioctl = 0x4028_5881;
 
 /// The kernel's `struct xfs_exchange_range`.
@@ -23,10 +23,10 @@ struct ExchangeRange {
 
 const _: () = assert!(size_of::<ExchangeRange>() == 40);
 
-/// Exchanges the first bytes of two files in one step (Linux 6.10).
+/// Exchanges the first bytes of two files atomically (Linux 6.10).
 ///
 /// # Errors
-/// `ENOTTY` or `EOPNOTSUPP` where the kernel or the file system can't.
+/// `ENOTTY` or `EOPNOTSUPP` if the kernel or the file system does not support it.
 pub fn exchange_ranges(one: impl AsFd, other: impl AsFd, length: u64) -> Result<()> {
     let other = other.as_fd().as_raw_fd();
     let argument = ExchangeRange { other, length, ..ExchangeRange::default() };
@@ -45,8 +45,8 @@ mod tests {
 
     use super::exchange_ranges;
 
-    /// It works here, or is refused as what a file system lacks; a wrong number or structure would
-    /// be EFAULT or EINVAL.
+    /// The call succeeds or fails as unsupported. A wrong number or structure would cause EFAULT or
+    /// EINVAL.
     #[test]
     fn the_request_is_known_or_lacking() {
         let mut one = tempfile::NamedTempFile::new_in(".").unwrap();

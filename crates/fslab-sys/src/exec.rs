@@ -1,5 +1,5 @@
-//! Another program in this process, which keeps all descriptors that are open: how a supervisor is
-//! replaced by a later version of itself.
+//! Executes another program in this process and keeps all open descriptors: a supervisor is
+//! replaced by a newer version of itself in this way.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -13,18 +13,18 @@ use std::process::Command;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::FdFlags;
 
-/// Standard input, output and errors, which every program has.
+/// Standard input, output and error, which every program has.
 const STANDARD: [RawFd; 3] = [0, 1, 2];
 
-/// A program file that only root or the present user may write to.
+/// A program file that only root or the current user can write to.
 #[derive(Debug)]
 pub struct TrustedProgram(OwnedFd);
 
 impl TrustedProgram {
-    /// Looks at the program of a path. One that root is to run must be root's.
+    /// Opens the program at a path. A program to be run by root must belong to root.
     ///
     /// # Errors
-    /// What the kernel answers; `PermissionDenied` for one that somebody else could change.
+    /// Errors of the kernel; `PermissionDenied` if another user could change it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let program = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&program)?;
@@ -42,13 +42,13 @@ impl TrustedProgram {
         Ok(Self(program))
     }
 
-    /// A command that runs it as another process, whatever its path names by then, while the
-    /// descriptor lives.
+    /// Makes a command that runs it as another process while the descriptor is open, even if its
+    /// path has changed.
     ///
     /// # Errors
-    /// Where there is no descriptor left.
+    /// All descriptors are in use.
     pub fn command(&self) -> io::Result<(Command, OwnedFd)> {
-        // Not closed on exec: the interpreter of a script opens it once more.
+        // Not closed on exec, because the interpreter of a script opens it again.
         let inherited = rustix::io::dup(&self.0)?;
         Ok((Command::new(format!("/proc/self/fd/{}", inherited.as_raw_fd())), inherited))
     }
@@ -56,7 +56,7 @@ impl TrustedProgram {
     /// Runs it in this process, with all descriptors and blocked signals.
     ///
     /// # Errors
-    /// What the kernel answers: then this program goes on as before.
+    /// Errors of the kernel; this program then continues.
     pub fn replace_this(&self, arguments: Vec<OsString>) -> io::Result<Infallible> {
         let arguments: Vec<CString> = arguments
             .into_iter()
@@ -87,10 +87,10 @@ impl TrustedProgram {
     }
 }
 
-/// Takes descriptors by their numbers that the program before has left to this one.
+/// Takes ownership of descriptors left by the previous program, by their numbers.
 ///
 /// # Errors
-/// `EBADF` where one is not open.
+/// `EBADF` if one is not open.
 pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
     let distinct: BTreeSet<RawFd> = numbers.iter().copied().collect();
     if distinct.len() != numbers.len() {
@@ -102,11 +102,11 @@ pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
     Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
-/// All descriptors that are open but the standard ones and some others. They are closed where
-/// another program begins.
+/// All open descriptors except the standard ones and some others. They are set to be closed when
+/// another program is executed.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Errors of the kernel.
 pub fn open_besides(others: &[RawFd]) -> io::Result<BTreeSet<RawFd>> {
     let mut all = open_descriptors()?;
     all.retain(|number| !STANDARD.contains(number) && !others.contains(number));
@@ -114,12 +114,12 @@ pub fn open_besides(others: &[RawFd]) -> io::Result<BTreeSet<RawFd>> {
     Ok(all)
 }
 
-/// The numbers of all that is open.
+/// The numbers of all open descriptors.
 pub(crate) fn open_descriptors() -> io::Result<BTreeSet<RawFd>> {
     let listed = std::fs::read_dir("/proc/self/fd")?;
     let numbers: Vec<RawFd> =
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The one that listed is among them, and closed by now.
+    // The descriptor used for the listing is included, but closed by now.
     // SAFETY: asking for the flags of a number changes nothing, whether it is open or not.
     let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
     Ok(numbers.into_iter().filter(is_open).collect())

@@ -1,8 +1,8 @@
-//! File handles in the manner of NFS: names for inodes that outlive descriptors.
+//! File handles as in NFS: names for inodes that outlive descriptors.
 //!
-//! `name_to_handle_at(2)` names an inode, `open_by_handle_at(2)` opens it again. A handle holds
-//! the inode's generation, so that one made for a deleted file answers `ESTALE` even after the
-//! inode number was used again.
+//! `name_to_handle_at(2)` names an inode, `open_by_handle_at(2)` opens it. A handle contains the
+//! inode's generation. So the handle of a deleted file fails with `ESTALE`, even after the inode
+//! number was reused.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,15 +14,15 @@ use rustix::path::Arg;
 /// The kernel's `MAX_HANDLE_SZ`.
 const MAX_BYTES: usize = 128;
 
-/// Enough for ext4, xfs and btrfs without an allocation.
+/// Enough for ext4, XFS and Btrfs without an allocation.
 const INLINE_BYTES: usize = 20;
 
-/// How often an opening is tried again that was told there is no memory. ext4 answers so (from
-/// `iget_locked`) while the number of a removed inode is being used again; a moment later the
-/// answer is the right one, `ESTALE`.
+/// Maximum number of retries of an open that failed for lack of memory. ext4 reports this (from
+/// `iget_locked`) while the number of a removed inode is being reused. A moment later it returns
+/// the right error, `ESTALE`.
 const OUT_OF_MEMORY_RETRIES: u32 = 1000;
 
-/// `FILEID_INO32_GEN`; tmpfs uses it too, with the generation first and a number of 64 bits.
+/// `FILEID_INO32_GEN`; tmpfs uses it too, with the generation first and a 64-bit number.
 const INO32_GENERATION: i32 = 1;
 
 /// `FILEID_INO32_GEN | XFS_FILEID_TYPE_64FLAG` (`fs/xfs/xfs_export.h`).
@@ -31,7 +31,7 @@ const XFS_INO64_GENERATION: i32 = 0x81;
 /// `FILEID_BTRFS_WITHOUT_PARENT`: number, root, generation.
 const BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
-/// The kernel's `struct file_handle` with room for the longest handle.
+/// The kernel's `struct file_handle` with space for the longest handle.
 #[repr(C)]
 struct RawHandle {
     byte_count: libc::c_uint,
@@ -39,8 +39,8 @@ struct RawHandle {
     bytes: [u8; MAX_BYTES],
 }
 
-/// A file handle. Two handles of one file system are equal exactly if they name the same inode
-/// of the same generation.
+/// A file handle. Two handles of one file system are equal exactly if they refer to the same inode
+/// and generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: i32,
@@ -77,15 +77,15 @@ impl FileHandle {
     /// The handle of an open file; the descriptor may be `O_PATH`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file system has no handles.
+    /// `EOPNOTSUPP` if the file system has no handles.
     pub fn of(file: impl AsFd) -> Result<Self> {
         Self::named(file.as_fd(), c"", libc::AT_EMPTY_PATH)
     }
 
-    /// The handle of what a name in a directory stands for, a symbolic link itself.
+    /// The handle of a name in a directory; a symbolic link is not followed.
     ///
     /// # Errors
-    /// Those of [`Self::of`], and of looking the name up.
+    /// Those of [`Self::of`] and of the lookup.
     pub fn at(directory: impl AsFd, name: impl Arg) -> Result<Self> {
         name.into_with_c_str(|name| Self::named(directory.as_fd(), name, 0))
     }
@@ -112,12 +112,11 @@ impl FileHandle {
         Ok(Self { kind: raw.kind, bytes: HandleBytes::new(&raw.bytes[..length]) })
     }
 
-    /// The inode number that the handle holds, for the forms that are known to hold one: the
-    /// kernel's general one (`include/linux/exportfs.h`), that of XFS with wide numbers, of Btrfs
-    /// and of tmpfs.
+    /// The inode number in the handle, for known formats. These are the kernel's general one
+    /// (`include/linux/exportfs.h`), that of XFS with 64-bit numbers, of Btrfs and of tmpfs.
     ///
-    /// User space is not meant to read handles: who relies on the number compares it with what
-    /// `stat` answers.
+    /// User space is not supposed to parse handles, so callers must compare the number with the
+    /// result of `stat`.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         let bytes = self.bytes.as_slice();
@@ -131,7 +130,7 @@ impl FileHandle {
         }
     }
 
-    /// Where the generation lies, 32 bits, in the forms that [`Self::number`] knows.
+    /// Offset of the 32-bit generation, in the formats known to [`Self::number`].
     fn place_of_generation(&self) -> Option<usize> {
         match (self.kind, self.bytes.as_slice().len()) {
             (INO32_GENERATION, 8) => Some(4),
@@ -142,11 +141,11 @@ impl FileHandle {
         }
     }
 
-    /// The handle of another inode of the same file system, and of the same subvolume; `None` for
-    /// numbers and forms of handles where there is none.
+    /// The handle of another inode of the same file system and subvolume; `None` for numbers and
+    /// formats without one.
     ///
-    /// ext4 and Btrfs do not compare a generation of 0. Whoever opens such a handle asks for the
-    /// handle of what was opened.
+    /// ext4 and Btrfs do not compare a generation of 0. After opening such a handle, read the
+    /// handle of the opened file.
     #[must_use]
     pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {
         let mut bytes = self.bytes.as_slice().to_vec();
@@ -163,8 +162,8 @@ impl FileHandle {
         Some(Self { kind: self.kind, bytes: HandleBytes::new(&bytes) })
     }
 
-    /// A number that stays the same in every session. Two handles that differ only in their
-    /// generation have different tags, if their form is known; other handles differ as hashes do.
+    /// A number that is the same in every session. Two handles that differ only in their generation
+    /// have different tags if their format is known. The tags of other handles differ like hashes.
     #[must_use]
     pub fn tag(&self) -> u32 {
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
@@ -182,17 +181,17 @@ impl FileHandle {
         (hash ^ hash >> 32) as u32 ^ generation.map_or(0, u32::from_ne_bytes)
     }
 
-    /// The subvolume that a handle of Btrfs holds; it keeps its number for as long as it lives.
+    /// The subvolume in a Btrfs handle; a subvolume keeps its number for its lifetime.
     #[must_use]
     pub fn subvolume(&self) -> Option<u64> {
         let root = self.bytes.as_slice().get(8..16)?.first_chunk().copied()?;
         (self.kind == BTRFS_WITHOUT_PARENT).then(|| u64::from_ne_bytes(root))
     }
 
-    /// Opens the inode. `mount` is any open file (not `O_PATH`) of the file system it lies in.
+    /// Opens the inode. `mount` is any open file (not `O_PATH`) of its file system.
     ///
     /// # Errors
-    /// `ESTALE` when the inode is gone, `EPERM` without CAP_DAC_READ_SEARCH.
+    /// `ESTALE` if the inode no longer exists, `EPERM` without CAP_DAC_READ_SEARCH.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
         for _ in 0..OUT_OF_MEMORY_RETRIES {
             match self.try_to_open(mount, flags) {
@@ -228,7 +227,7 @@ impl FileHandle {
     }
 }
 
-/// Turns the answer of `libc::syscall` into a result.
+/// Converts the return value of `libc::syscall` to a result.
 pub(crate) fn check(answer: libc::c_long) -> Result<libc::c_long> {
     if answer >= 0 {
         return Ok(answer);

@@ -1,4 +1,5 @@
-//! The free space of a mounted file system, by FS_IOC_GETFSMAP: ext4 and xfs answer, for root.
+//! The free space of a mounted file system, from FS_IOC_GETFSMAP: ext4 and XFS support it, for root
+//! only.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,14 +12,14 @@ use crate::file_handle::check;
 /// `FS_IOC_GETFSMAP`.
 const GET_MAP: libc::c_ulong = 0xc0c0_583b;
 
-/// Records asked for at a time.
+/// Number of records requested at a time.
 const RECORDS: usize = 1024;
 
-/// The owner that stands for free space.
+/// The owner value for free space.
 const OWNER_FREE: u64 = 1;
 /// The owner is a special value.
 const FLAG_SPECIAL_OWNER: u32 = 0x10;
-/// No record comes behind this one.
+/// This is the last record.
 const FLAG_LAST: u32 = 0x20;
 
 /// `struct fsmap`.
@@ -51,12 +52,12 @@ struct Head {
 const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(size_of::<Head>() == 192 + RECORDS * 64);
 
-/// Calls with the start and length, in bytes, of every free piece of the file system that a file
-/// is on.
+/// Calls `each` with the start and length, in bytes, of every free range of the file system that
+/// contains a file.
 ///
 /// # Errors
-/// `EOPNOTSUPP` or `ENOTTY` where the file system does not tell; `EPERM` where it does not tell
-/// this user.
+/// `EOPNOTSUPP` or `ENOTTY` if the file system does not support it; `EPERM` if this user may not
+/// use it.
 pub fn free_pieces(file: &File, each: &mut dyn FnMut(u64, u64)) -> Result<(), Errno> {
     let highest = Record {
         device: u32::MAX,

@@ -27,7 +27,7 @@ pub struct Fsxattr {
     pub project: u32,
     /// Extent size hint for copy-on-write, in bytes.
     pub cow_extent_size: u32,
-    /// Zeros.
+    /// Must be zero.
     pub padding: [u8; 8],
 }
 const _: () = assert!(size_of::<Fsxattr>() == 28);
@@ -35,7 +35,7 @@ const _: () = assert!(size_of::<Fsxattr>() == 28);
 /// Reads the attributes of an open file or directory.
 ///
 /// # Errors
-/// `ENOTTY` or `EOPNOTSUPP` where the file system has none.
+/// `ENOTTY` or `EOPNOTSUPP` if the file system does not support them.
 pub fn get(file: impl AsFd) -> Result<Fsxattr, Errno> {
     let mut attributes = Fsxattr::default();
     call(file, GET, &mut attributes)?;
@@ -45,8 +45,8 @@ pub fn get(file: impl AsFd) -> Result<Fsxattr, Errno> {
 /// Sets the attributes of an open file or directory.
 ///
 /// # Errors
-/// `EPERM` for callers other than the owner and for flags that need a capability, `EOPNOTSUPP` or
-/// `EINVAL` for what the file system does not have.
+/// `EPERM` for callers other than the owner and for flags that need a capability; `EOPNOTSUPP` or
+/// `EINVAL` for unsupported attributes.
 pub fn set(file: impl AsFd, mut attributes: Fsxattr) -> Result<(), Errno> {
     call(file, SET, &mut attributes)
 }

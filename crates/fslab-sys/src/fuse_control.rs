@@ -1,4 +1,4 @@
-//! Breaking FUSE connections off from outside, by the kernel's control file system.
+//! Aborts FUSE connections from outside, through the kernel's control file system.
 
 use std::fs;
 use std::io;
@@ -6,17 +6,17 @@ use std::path::Path;
 
 use crate::mounts::{self, Mount};
 
-/// Where the control file system usually is; it need not be mounted.
+/// Usual mount point of the control file system, which need not be mounted.
 const USUAL_PLACE: &str = "/sys/fs/fuse/connections";
 
-/// Breaks off the connections of all FUSE mounts below a directory: whoever waits for an answer
-/// of theirs gets an error, and their daemons learn that all is over. Answers how many there were.
+/// Aborts the connections of all FUSE mounts below a directory. Processes that wait for their
+/// replies get an error, and their daemons see the end of the connection. Returns the number of
+/// connections.
 ///
-/// `place` is a directory on which the control file system is mounted for a moment, if it is
-/// nowhere.
+/// If the control file system is not mounted, it is mounted temporarily on the directory `place`.
 ///
 /// # Errors
-/// Where mounts can't be listed, or the control file system can be neither found nor mounted.
+/// Mounts can't be listed, or the control file system can be neither found nor mounted.
 pub fn abort_below(directory: &Path, place: &Path) -> io::Result<usize> {
     let connections: Vec<u32> = mounts::list()?
         .into_iter()

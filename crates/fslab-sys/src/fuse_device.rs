@@ -1,4 +1,4 @@
-//! /dev/fuse: opening it, more descriptors of one connection, and backing files.
+//! /dev/fuse: opening it, further descriptors of one connection, and backing files.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -26,7 +26,7 @@ struct BackingMap {
 /// Opens the device; the descriptor is not yet part of a connection.
 ///
 /// # Errors
-/// `ENOENT` without FUSE in the kernel, `EACCES` without the right to use it.
+/// `ENOENT` without FUSE in the kernel, `EACCES` without permission to use it.
 pub fn open() -> Result<OwnedFd> {
     open_with(OFlags::empty())
 }
@@ -35,11 +35,11 @@ fn open_with(flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty())
 }
 
-/// One more descriptor of a connection, on which requests can be read side by side: one whose
-/// reads wait for a request, or one whose reads answer `EAGAIN` where there is none.
+/// Makes another descriptor of a connection, so that requests can be read in parallel. If `waits`,
+/// reads block until a request arrives; otherwise they fail with `EAGAIN` if there is none.
 ///
 /// # Errors
-/// `EINVAL` while the first descriptor is not yet mounted.
+/// `EINVAL` before the first descriptor is mounted.
 pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
     let descriptor = open_with(if waits { OFlags::empty() } else { OFlags::NONBLOCK })?;
     let mut source = connection.as_raw_fd() as u32;
@@ -50,19 +50,19 @@ pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
     Ok(descriptor)
 }
 
-/// Whether the file system of a connection is still mounted, be it only for those who use it. A
-/// connection that was broken off counts as ended, although its mount is still there.
+/// Whether the file system of a connection is still mounted, even if only for its current users. An
+/// aborted connection counts as ended, although its mount still exists.
 #[must_use]
 pub fn is_connected(connection: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&connection, PollFlags::empty())];
     match poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
-        // Then nothing is known of it.
+        // Its state is unknown then.
         Err(_) => false,
     }
 }
 
-/// Makes an open file known to the kernel, to be named in replies to openings.
+/// Registers an open file with the kernel, for use in replies to opens.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN, `ELOOP` for a file of a stacked file system.
@@ -75,7 +75,7 @@ pub fn register_backing(connection: impl AsFd, file: impl AsFd) -> Result<i32> {
     check(libc::c_long::from(answer)).map(|identifier| identifier as i32)
 }
 
-/// Takes a registered file back; openings that use it keep it.
+/// Releases a registered file; opens that use it keep it.
 ///
 /// # Errors
 /// `ENOENT` for a number that is not registered.

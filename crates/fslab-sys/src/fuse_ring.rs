@@ -1,12 +1,13 @@
-//! FUSE over io_uring: one entry of a queue, with a ring of its own.
+//! FUSE over io_uring: one entry of a queue, with its own ring.
 //!
-//! The kernel hands the requests of each processor to the queue of that processor. An entry carries
-//! one request at a time: it is *available* in the kernel until a request comes, then *taken* until
-//! it is answered; the answer makes it available again. All of it is one system call a request.
+//! The kernel delivers the requests of each processor to the queue of that processor. An entry
+//! carries one request at a time. It is *available* in the kernel until a request arrives, and then
+//! *taken* until the reply; the reply makes it available again. All of this takes one system call
+//! per request.
 //!
-//! An entry belongs to the thread that made it. The kernel copies requests and answers only while
-//! that thread is in [`FuseRing::take`], so that nothing here changes under a reference. Layout and
-//! numbers are those of `linux/fuse.h`, protocol 7.42 (Linux 6.14).
+//! An entry belongs to the thread that created it. The kernel copies requests and replies only
+//! while that thread is in [`FuseRing::take`], so that nothing here changes while it is borrowed.
+//! Layout and numbers are those of `linux/fuse.h`, protocol 7.42 (Linux 6.14).
 
 use std::io;
 use std::marker::PhantomData;
@@ -27,16 +28,16 @@ const COMMAND_COMMIT_AND_FETCH: u32 = 2;
 
 /// Bytes of the first header of a request, `struct fuse_in_header`.
 const IN_HEADER_BYTES: usize = 40;
-/// Bytes of the header of an answer, `struct fuse_out_header`.
+/// Bytes of the header of a reply, `struct fuse_out_header`.
 const OUT_HEADER_BYTES: usize = 16;
 
-/// Where the payload lies in an entry's memory: behind the page of the headers. A request's two
-/// headers are put together directly before its payload, so that it can be read as one piece.
+/// Offset of the payload in an entry's memory: behind the page of the headers. A request's two
+/// headers are copied directly before its payload, so that it can be read as one slice.
 const PAYLOAD_START: usize = 4096;
 
-/// What the payload of an idle entry may keep of the machine's memory.
+/// Memory that the payload of an idle entry may keep.
 const IDLE_BYTES_MAX: usize = 64 << 10;
-/// How long an entry is idle before it gives the rest back.
+/// Time after which an idle entry frees the rest.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// The kernel's `struct fuse_uring_req_header`.
@@ -61,10 +62,10 @@ fn command(commit_id: u64, queue: u16) -> [u8; 80] {
     bytes
 }
 
-/// What waiting for a request found.
+/// Result of waiting for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// One came: see [`FuseRing::request`].
+    /// A request arrived: see [`FuseRing::request`].
     Request,
     /// The connection has ended.
     Gone,
@@ -77,12 +78,12 @@ pub struct FuseRing {
     device: Arc<OwnedFd>,
     queue: u16,
     commit_id: u64,
-    /// The number of the request that was taken last.
+    /// The number of the last request taken.
     unique: [u8; 8],
     request: Range<usize>,
-    /// Bytes at the beginning of the payload that may take memory.
+    /// Number of bytes at the beginning of the payload that may use memory.
     touched_bytes: usize,
-    /// The kernel ties it to the thread.
+    /// The kernel binds the ring to the thread.
     one_thread: PhantomData<*const ()>,
 }
 
@@ -93,10 +94,11 @@ impl std::fmt::Debug for FuseRing {
 }
 
 impl FuseRing {
-    /// An entry for requests of at most so many bytes behind their headers, not yet registered.
+    /// Makes an entry for requests with at most this many bytes behind their headers; it is not yet
+    /// registered.
     ///
     /// # Errors
-    /// `ENOSYS` and `EPERM` where io_uring is not there or not allowed, `EINVAL` before Linux 6.1,
+    /// `ENOSYS` or `EPERM` if io_uring is missing or not allowed, `EINVAL` before Linux 6.1,
     /// `ENOMEM`, `EMFILE`.
     pub fn new(device: Arc<OwnedFd>, queue: u16, payload_bytes: usize) -> io::Result<Self> {
         let ring = IoUring::builder()
@@ -118,12 +120,12 @@ impl FuseRing {
         })
     }
 
-    /// Makes the entry available to the kernel. From now on [`Self::take`] must be called, else
-    /// requests wait.
+    /// Makes the entry available to the kernel. From now on [`Self::take`] must be called, or
+    /// requests would wait.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the machine does not allow FUSE over io_uring, `EINVAL` for a queue that
-    /// the kernel does not have or a payload shorter than its largest request.
+    /// `EOPNOTSUPP` if the machine does not allow FUSE over io_uring; `EINVAL` for a queue unknown
+    /// to the kernel or a payload shorter than its largest request.
     pub fn register(&mut self) -> io::Result<()> {
         let payload_bytes = self.memory.len() - PAYLOAD_START;
         let start = self.memory.as_mut_ptr();
@@ -141,7 +143,7 @@ impl FuseRing {
         self.ring.submit()?;
         match self.ring.completion().next() {
             None => Ok(()),
-            // A request is there already only when this is called the first time by mistake.
+            // A completion exists already only if this was called twice by mistake.
             Some(answer) => Err(io::Error::from_raw_os_error(-answer.result())),
         }
     }
@@ -153,12 +155,12 @@ impl FuseRing {
         pushed.map_err(io::Error::other)
     }
 
-    /// Sends the answer to the request that was taken before, if [`Self::answer`] was called, and
-    /// waits for the next request.
+    /// Sends the reply to the previous request, if [`Self::answer`] was called, and waits for the
+    /// next request.
     ///
     /// # Errors
-    /// What the kernel says to an answer that it does not take. The entry is then lost to it, until
-    /// it is registered again.
+    /// The error of the kernel for a refused reply. The kernel can't use the entry until it is
+    /// registered again.
     pub fn take(&mut self) -> io::Result<Taken> {
         loop {
             let waited = if self.touched_bytes > IDLE_BYTES_MAX {
@@ -190,7 +192,7 @@ impl FuseRing {
         let payload_bytes = headers.payload_bytes as usize;
         (self.commit_id, self.unique) = (headers.commit_id, array(&in_header[8..16]));
         let length = u32::from_ne_bytes(array(&in_header[..4]));
-        // What is no header and no payload is the header of the operation.
+        // The bytes that are neither header nor payload are the operation's header.
         let operation_bytes = (length as usize)
             .checked_sub(IN_HEADER_BYTES + payload_bytes)
             .filter(|bytes| *bytes <= operation.len())
@@ -206,17 +208,17 @@ impl FuseRing {
         Ok(Taken::Request)
     }
 
-    /// The request that was taken last: its headers and its payload, as from /dev/fuse.
+    /// The last request taken: its headers and its payload, as from /dev/fuse.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.memory.as_slice()[self.request.clone()]
     }
 
-    /// Answers the request that was taken last: with an error number, or 0 and a payload. Sent by
-    /// [`Self::take`].
+    /// Sets the reply to the last request taken: an error number, or 0 and a payload.
+    /// [`Self::take`] sends it.
     ///
     /// # Errors
-    /// `EMSGSIZE` for a payload that does not fit.
+    /// `EMSGSIZE` if the payload does not fit.
     pub fn answer(&mut self, error: i32, payload: &[u8]) -> io::Result<()> {
         let room = self.memory.as_mut_slice().get_mut(PAYLOAD_START..).unwrap_or_default();
         room.get_mut(..payload.len()).ok_or(Errno::MSGSIZE)?.copy_from_slice(payload);
@@ -235,7 +237,7 @@ impl FuseRing {
         self.push(&entry)
     }
 
-    /// Gives the memory of an idle payload back to the machine.
+    /// Frees the memory of an idle payload.
     fn give_memory_back(&mut self) {
         self.memory.discard(PAYLOAD_START + IDLE_BYTES_MAX);
         self.touched_bytes = IDLE_BYTES_MAX;
@@ -259,9 +261,9 @@ fn array<const LENGTH: usize>(bytes: &[u8]) -> [u8; LENGTH] {
     array
 }
 
-/// The length of what a command's address points to, which the crate has no field for.
+/// Sets the length of the memory at a command's address, for which the crate has no field.
 fn with_length(entry: Entry128, length: u32) -> Entry128 {
-    /// Of `len` in the kernel's `struct io_uring_sqe`.
+    /// Offset of `len` in the kernel's `struct io_uring_sqe`.
     const LENGTH_OFFSET: usize = 24;
     const { assert!(size_of::<Entry128>() == 128) };
     // SAFETY: an entry is 128 bytes of plain data, in the kernel's layout.

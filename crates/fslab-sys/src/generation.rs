@@ -1,5 +1,5 @@
-//! The generation of an inode, by FS_IOC_GETVERSION: a number that is another when the inode is
-//! used again. ext2, ext3, ext4, xfs and btrfs tell it, to everybody who may open the file.
+//! The generation of an inode, from FS_IOC_GETVERSION: a number that changes when the inode is
+//! reused. ext2, ext3, ext4, XFS and Btrfs report it to every user who may open the file.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -8,15 +8,15 @@ use rustix::io::Errno;
 
 use crate::file_handle::check;
 
-/// `FS_IOC_GETVERSION`, which says that it is about a `long`.
+/// `FS_IOC_GETVERSION`, whose number declares a `long` argument.
 const GET_VERSION: libc::c_ulong = 0x8008_7601;
 
-/// The generation of a file's or directory's inode; `None` where the file system does not tell.
+/// The generation of a file's or directory's inode; `None` if the file system does not report it.
 ///
 /// # Errors
-/// What the system answers else.
+/// Other errors of the system.
 pub fn of(file: &File) -> Result<Option<u32>, Errno> {
-    // File systems write an `int` there, FUSE as much as the number of the call says.
+    // File systems write an `int`; FUSE writes as many bytes as the call's number declares.
     let mut generation = [0_u32; 2];
     // SAFETY: the descriptor is open, and the buffer has the 8 bytes that the call's number claims,
     // which is the most that the kernel writes.
@@ -32,7 +32,7 @@ pub fn of(file: &File) -> Result<Option<u32>, Errno> {
 mod tests {
     use super::*;
 
-    /// A file system that tells keeps the number; one that does not is no error.
+    /// The number is stable or not reported; the latter is not an error.
     #[test]
     fn a_generation_stays_or_is_not_told() {
         let directory = tempfile::tempdir().unwrap();

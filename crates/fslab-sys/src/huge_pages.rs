@@ -1,11 +1,11 @@
-//! Memory in large pages, for caches that are met at random: with pages of 4 KiB the processor
-//! looks most of their addresses up anew.
+//! Large pages for randomly accessed caches: with pages of 4 KiB, most accesses miss the
+//! processor's address translation cache.
 
-/// Bytes of a large page on most machines, and a multiple of the small pages of all.
+/// Bytes of a large page on most machines, and a multiple of all small page sizes.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Asks the kernel to keep a range of memory in large pages, where it has any. Answers whether it
-/// will try; what the memory holds stays.
+/// Asks the kernel to use large pages for a range of memory. Returns whether it will try; the
+/// content of the memory stays.
 pub fn prefer_large_pages(memory: &mut [u8]) -> bool {
     let skipped = memory.as_ptr().align_offset(LARGE_PAGE);
     let length = memory.len().saturating_sub(skipped) / LARGE_PAGE * LARGE_PAGE;
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn advised_memory_keeps_what_it_holds() {
         let mut memory: Vec<u8> = (0..5_000_000_u32).map(|at| at as u8).collect();
-        // Kernels without large pages say no.
+        // Kernels without large pages refuse.
         let _ = prefer_large_pages(&mut memory);
         assert!(memory.iter().zip(0_u32..).all(|(byte, at)| *byte == at as u8));
         assert!(!prefer_large_pages(&mut memory[..10]));

@@ -1,4 +1,4 @@
-//! Leases on files: to be told before anybody else writes, or to have a file for oneself.
+//! Leases on files: to detect writers before they write, or to use a file exclusively.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,9 +10,9 @@ use crate::file_handle::check;
 /// `F_SETSIG`, from include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 
-/// A lease on a file that nobody has open for writing. While it is held, whoever wants to open the
-/// file for writing or to cut it waits (for `/proc/sys/fs/lease-break-time` at most), and the
-/// lease says so.
+/// A lease on a file that no process has open for writing. While it is held, a process that wants
+/// to open the file for writing or truncate it waits (for `/proc/sys/fs/lease-break-time` at most).
+/// The lease shows this.
 #[derive(Debug)]
 pub struct Lease {
     file: File,
@@ -22,14 +22,14 @@ impl Lease {
     /// Takes a lease on a file that is open for reading only.
     ///
     /// # Errors
-    /// `EAGAIN` where somebody has it open for writing; `EACCES` for who neither owns it nor may
-    /// lease what others own; `EINVAL` where the file system has no leases.
+    /// `EAGAIN` if a process has it open for writing; `EACCES` for a user who neither owns it nor
+    /// may lease files of others; `EINVAL` if the file system has no leases.
     pub fn take(file: File) -> Result<Self> {
         set(&file, libc::F_RDLCK)?;
         Ok(Self { file })
     }
 
-    /// Whether nobody waits for the lease to end, and it has not been taken away.
+    /// Whether no process waits for the lease to end, and it was not revoked.
     #[must_use]
     pub fn is_held(&self) -> bool {
         // SAFETY: a call on an open descriptor, without an argument.
@@ -38,19 +38,20 @@ impl Lease {
     }
 }
 
-/// Takes a lease on a file that nobody else has open or mapped, by a descriptor that may write.
-/// Until [`give_back`] whoever opens it waits, for `/proc/sys/fs/lease-break-time` at most.
+/// Takes a lease on a file that no other process has open or mapped, with a descriptor that may
+/// write. Until [`give_back`], a process that opens the file waits, for
+/// `/proc/sys/fs/lease-break-time` at most.
 ///
 /// # Errors
-/// `EAGAIN` where somebody else has it open; else as [`Lease::take`].
+/// `EAGAIN` if another process has it open; otherwise as for [`Lease::take`].
 pub fn take_alone(file: impl AsFd) -> Result<()> {
     set(file, libc::F_WRLCK)
 }
 
-/// Ends the lease that was taken by a descriptor.
+/// Ends the lease of a descriptor.
 ///
 /// # Errors
-/// `EAGAIN` where there is none.
+/// `EAGAIN` if there is none.
 pub fn give_back(file: impl AsFd) -> Result<()> {
     set(file, libc::F_UNLCK)
 }
@@ -77,7 +78,7 @@ mod tests {
 
     use super::{Lease, give_back, take_alone};
 
-    /// What is mapped is open, though its descriptor was closed.
+    /// A mapped file counts as open, even if its descriptor was closed.
     #[test]
     fn a_file_is_had_alone_where_nobody_else_has_it_open_or_mapped() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
@@ -89,7 +90,7 @@ mod tests {
             return;
         }
         let start = Instant::now();
-        // As above: children of other tests.
+        // As above: children of other tests hold descriptors.
         while take_alone(&file).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "never alone");
         }
@@ -126,7 +127,8 @@ mod tests {
             match Lease::take(reader()) {
                 Ok(lease) => break lease,
                 Err(rustix::io::Errno::INVAL) => return,
-                // A child of another test holds the writer's descriptor until it runs.
+                // A child process of another test holds the writer's descriptor until it executes
+                // its program.
                 Err(rustix::io::Errno::AGAIN) if start.elapsed() < Duration::from_secs(60) => {
                     std::thread::yield_now();
                 }

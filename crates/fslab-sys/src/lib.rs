@@ -1,10 +1,10 @@
-//! Every unsafe block and libc call of fslab, behind safe functions.
+//! All unsafe blocks and libc calls of fslab, behind safe functions.
 //!
-//! What rustix offers is called from where it is needed; this crate holds what it does not offer.
-//! Nothing here knows a file system, a layer or a benchmark.
+//! Functions of rustix are called where they are needed; this crate contains what rustix lacks. It
+//! knows no file system, layer or benchmark.
 //!
-//! Three to know first: [`mounts::Mount`] unmounts when it is dropped, [`loop_device::LoopDevice`]
-//! detaches, and [`descriptor`] has what rustix lacks of open files.
+//! Start with these: [`mounts::Mount`] unmounts when dropped, [`loop_device::LoopDevice`] detaches
+//! when dropped, and [`descriptor`] has functions for open files that rustix lacks.
 //!
 //! ```
 //! let root = fslab_sys::mounts::mounted_on("/proc".as_ref())?;
@@ -12,7 +12,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-/// What was counted between two readings of counters that only rise.
+/// Implements subtraction: the counts between two readings of increasing counters.
 macro_rules! impl_sub {
     ($counters:ident { $($field:ident),* $(,)? }) => {
         impl std::ops::Sub for $counters {

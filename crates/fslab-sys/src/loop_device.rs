@@ -1,9 +1,8 @@
 //! Loop devices: an image file as a block device.
 //!
-//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it when its last
-//! user is gone. It keeps one descriptor open, so that the device outlives an unmount; if the
-//! process dies, by whatever signal, only a mount can keep the device attached, and no longer
-//! than the mount lasts.
+//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it after its last
+//! user. It keeps one descriptor open, so that the device survives an unmount. If the process dies
+//! by any signal, only a mount can keep the device attached, and only while the mount exists.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,7 +29,7 @@ const FLAG_READ_ONLY: u32 = 1;
 const FLAG_AUTOCLEAR: u32 = 4;
 const FLAG_DIRECT_IO: u32 = 16;
 
-/// Somebody else may take the free device between asking for it and attaching: ask again.
+/// Maximum number of attempts: another process may take the free device before it is attached.
 const ATTEMPTS: u32 = 64;
 
 /// The kernel's `struct loop_info64`.
@@ -73,26 +72,26 @@ pub enum Error {
     Image {
         /// The image file.
         path: PathBuf,
-        /// What opening it answered.
+        /// The error of opening it.
         #[source]
         source: io::Error,
     },
-    /// No loop device can be had.
+    /// No loop device is available.
     #[error("no loop device: {}: {source} (needs root and the loop module)", path.display())]
     Unavailable {
         /// The control or device node.
         path: PathBuf,
-        /// What it answered.
+        /// The error of the node.
         #[source]
         source: io::Error,
     },
-    /// All loop devices are taken.
+    /// All loop devices are in use.
     #[error(
         "no free loop device after {attempts} attempts; \
          `losetup -l` lists them, `losetup -d` frees one"
     )]
     NoneFree {
-        /// How often a free device was asked for.
+        /// Number of attempts.
         attempts: u32,
     },
     /// Attaching failed for another reason.
@@ -102,7 +101,7 @@ pub enum Error {
         image: PathBuf,
         /// The loop device.
         device: PathBuf,
-        /// What LOOP_CONFIGURE answered.
+        /// The error of LOOP_CONFIGURE.
         #[source]
         source: Errno,
     },
@@ -113,11 +112,11 @@ pub enum Error {
 pub struct Options {
     /// Logical sector size in bytes; 0 lets the kernel choose (512).
     pub sector_size: u32,
-    /// The device can't be written.
+    /// Whether the device is read-only.
     pub read_only: bool,
 }
 
-/// An attached image; detached when dropped, as soon as nothing has it mounted.
+/// An attached image. Dropping it detaches the image as soon as it is not mounted.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
@@ -127,8 +126,8 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches an image to a free loop device, with direct I/O where the file system of the
-    /// image allows it (see [`LoopDevice::direct_io`]).
+    /// Attaches an image to a free loop device, with direct I/O if the file system of the image
+    /// allows it (see [`LoopDevice::direct_io`]).
     ///
     /// # Errors
     /// See [`Error`].
@@ -163,19 +162,19 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Whether the image is read and written past the page cache, as the kernel reports it.
+    /// Whether the image is accessed with direct I/O, as reported by the kernel.
     #[must_use]
     pub fn direct_io(&self) -> bool {
         self.direct_io
     }
 
-    /// The open device node, to ask for its residency.
+    /// The open device node, for querying its residency.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.device
     }
 
-    /// The device's number, under which its counters are found.
+    /// The device's number, for finding its counters.
     #[must_use]
     pub fn device_number(&self) -> DeviceNumber {
         let rdev = self.device.metadata().map(|metadata| metadata.rdev());
@@ -185,8 +184,8 @@ impl LoopDevice {
         DeviceNumber { major, minor }
     }
 
-    /// Writes back and forgets what the kernel caches of the device (`BLKFLSBUF`). Of use only
-    /// while nothing has it mounted.
+    /// Writes back and drops the kernel's cache of the device (`BLKFLSBUF`). Useful only while it
+    /// is not mounted.
     ///
     /// # Errors
     /// `EACCES` without CAP_SYS_ADMIN.
@@ -195,18 +194,18 @@ impl LoopDevice {
     }
 }
 
-/// Writes back and drops what is cached of any block device itself, while nothing has it mounted.
+/// Writes back and drops the cache of any block device, while it is not mounted.
 ///
 /// # Errors
-/// `EACCES` without CAP_SYS_ADMIN; `ENOTTY` for what is no block device.
+/// `EACCES` without CAP_SYS_ADMIN; `ENOTTY` if it is not a block device.
 pub fn flush_buffers_of(device: &File) -> Result<(), Errno> {
     ioctl(device, FLUSH_BUFFERS, 0).map(|_| ())
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // With autoclear this only marks what closing the descriptor does anyway; asking for it
-        // lets an error be seen.
+        // With autoclear this only requests what closing the descriptor does anyway, but it reports
+        // errors.
         match ioctl(&self.device, LOOP_CLEAR_DEVICE, 0) {
             Ok(_) | Err(Errno::NXIO) => {}
             Err(error) => tracing::warn!("detaching {}: {error}", self.path.display()),
@@ -232,7 +231,7 @@ fn free_number(control: &File) -> Result<u32, Error> {
     }
 }
 
-/// Attaches with direct I/O; where the backing file system refuses that, without.
+/// Attaches with direct I/O, or without it if the backing file system refuses it.
 fn configure(device: &File, backing: &File, options: Options) -> Result<(), Errno> {
     match configure_once(device, backing, options, FLAG_DIRECT_IO) {
         Err(Errno::INVAL) => configure_once(device, backing, options, 0),

@@ -1,4 +1,4 @@
-//! `mkfs`: makes a file system on a device or an image, by the tools of the distribution.
+//! Makes a file system on a device or an image with the `mkfs` tools of the distribution.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// File systems this machine's tools may make.
+/// File systems that this machine's tools may support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// ext2, which newer kernels serve by the ext4 driver.
@@ -26,17 +26,17 @@ pub enum Kind {
     Erofs,
 }
 
-/// How a tool is called.
+/// How to call a tool.
 struct Tool {
     name: &'static str,
     package: &'static str,
     program: &'static str,
-    /// Quiet, and over whatever was there.
+    /// Flags for quiet operation that overwrite existing content.
     flags: &'static [&'static str],
     version_flag: &'static str,
 }
 
-/// One for each [`Kind`], in their order.
+/// One for each [`Kind`], in the same order.
 const TOOLS: [Tool; 7] = [
     ext("ext2", "mkfs.ext2"),
     ext("ext3", "mkfs.ext3"),
@@ -63,11 +63,11 @@ const fn tool(
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Squashfs, Self::Erofs];
 
-    /// Whether it is made from a directory by [`pack`], and can't be written.
+    /// Whether [`pack`] makes it from a directory, and it can't be written.
     #[must_use]
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::Squashfs | Self::Erofs)
@@ -77,22 +77,22 @@ impl Kind {
         &TOOLS[self as usize]
     }
 
-    /// The name mount(2) knows it by.
+    /// The name for mount(2).
     #[must_use]
     pub fn name(self) -> &'static str {
         self.tool().name
     }
 
-    /// The programme that makes it.
+    /// The program that makes it.
     #[must_use]
     pub fn program(self) -> &'static str {
         self.tool().program
     }
 
-    /// The first line of the tool's version, and whether the tool is there at all.
+    /// Returns the first line of the tool's version; fails if the tool is missing.
     ///
     /// # Errors
-    /// [`Error::MissingTool`], or what running it answered.
+    /// [`Error::MissingTool`], or an error of running it.
     pub fn tool_version(self) -> Result<String, Error> {
         let tool = self.tool();
         let output = run(tool, &[OsString::from(tool.version_flag)])?;
@@ -124,7 +124,7 @@ pub enum Error {
     MissingTool {
         /// The tool.
         program: &'static str,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
     /// The tool could not be started.
@@ -132,32 +132,32 @@ pub enum Error {
     Start {
         /// The tool.
         program: &'static str,
-        /// What starting it answered.
+        /// The error of starting it.
         #[source]
         source: io::Error,
     },
-    /// The tool refused.
+    /// The tool failed.
     #[error("{command} failed ({status}): {message}")]
     Refused {
         /// The command line.
         command: String,
-        /// How the tool ended.
+        /// The exit status of the tool.
         status: std::process::ExitStatus,
-        /// What it wrote, on one line.
+        /// The output of the tool, on one line.
         message: String,
     },
-    /// The device is no device or image.
+    /// The path is not a device or image.
     #[error("{}: {source}", path.display())]
     Device {
         /// The device or image.
         path: PathBuf,
-        /// What looking at it answered.
+        /// The error of opening it.
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes a file system and answers the command line that did.
+/// Makes a file system and returns the command line used.
 ///
 /// # Errors
 /// See [`Error`].
@@ -170,13 +170,13 @@ pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Err
     run_to_success(tool, &arguments)
 }
 
-/// Options of the tool, with one more that keeps it from discarding the device's blocks.
+/// Options of the tool, extended by one that keeps it from discarding the device's blocks.
 #[must_use]
 pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
     let mut options = options.to_vec();
     match kind {
         Kind::Ext2 | Kind::Ext3 | Kind::Ext4 => {
-            // Of several `-E`, mke2fs heeds the last one alone.
+            // If `-E` is given several times, mke2fs uses only the last one.
             let last = options.iter().rposition(|option| option == "-E");
             match last.and_then(|last| options.get_mut(last + 1)) {
                 Some(extended) => extended.insert_str(0, "nodiscard,"),
@@ -184,14 +184,14 @@ pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
             }
         }
         Kind::Xfs | Kind::Btrfs => options.insert(0, "-K".to_owned()),
-        // Made from a directory, in a file.
+        // These are made from a directory in a file.
         Kind::Squashfs | Kind::Erofs => {}
     }
     options
 }
 
-/// Makes a read-only file system in a file from the contents of a directory, and answers the
-/// command line that did.
+/// Makes a read-only file system in a file from the contents of a directory, and returns the
+/// command line used.
 ///
 /// # Errors
 /// See [`Error`].
@@ -201,7 +201,7 @@ pub fn pack(kind: Kind, image: &Path, source: &Path, options: &[String]) -> Resu
     let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
     let options = options.iter().map(OsString::from);
     match kind {
-        // SquashFS's tool wants its options last, the others first.
+        // SquashFS's tool expects its options last, the others first.
         Kind::Squashfs => {
             let places: [OsString; 2] = [source.into(), image.into()];
             arguments.splice(0..0, places);
@@ -221,13 +221,13 @@ fn run_to_success(tool: &Tool, arguments: &[OsString]) -> Result<String, Error> 
     if output.status.success() {
         return Ok(command);
     }
-    // Some complaints of mke2fs go to standard output.
+    // mke2fs prints some errors to standard output.
     let message = one_line(&[output.stdout, output.stderr].concat());
     Err(Error::Refused { command, status: output.status, message })
 }
 
 fn run(tool: &Tool, arguments: &[OsString]) -> Result<std::process::Output, Error> {
-    // Users other than root often lack /usr/sbin in PATH, and these tools live there.
+    // Users other than root often lack /usr/sbin in PATH, where these tools are installed.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     Command::new(tool.program).args(arguments).env("PATH", path).output().map_err(|source| {
         match source.kind() {

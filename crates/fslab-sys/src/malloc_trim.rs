@@ -1,7 +1,7 @@
-//! Memory that a process has freed and its allocator keeps.
+//! Memory that a process has freed but its allocator keeps.
 
-/// Gives it back to the system. What many threads had is spread over pools that else only give
-/// back what lies at their ends. Takes some milliseconds a hundred MiB.
+/// Returns freed memory to the system. Memory freed by many threads is spread over pools, which
+/// normally shrink only at their ends. Takes some milliseconds per hundred MiB.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes a number, and may be called at any time by any thread.
@@ -20,7 +20,8 @@ mod tests {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Small pieces lie in the pools, and every hundredth stays and keeps those below from its end.
+    /// Small blocks lie in the pools, and every hundredth stays allocated and keeps the pools from
+    /// shrinking.
     #[test]
     #[cfg_attr(not(target_env = "gnu"), ignore = "this allocator keeps no such pools")]
     fn what_was_freed_is_no_longer_resident() {

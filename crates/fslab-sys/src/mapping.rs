@@ -1,9 +1,9 @@
-//! Private memory in whole pages, zero at first, which can be given back in part.
+//! Private memory in whole pages, initially zero, of which a part can be freed.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Such memory.
+/// A private anonymous mapping.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -14,7 +14,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// So many bytes, which take no memory before they are touched.
+    /// Makes this many bytes, which use no memory before they are accessed.
     pub fn new(length: usize) -> io::Result<Self> {
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -33,24 +33,25 @@ impl Mapping {
         self.length
     }
 
-    /// Where it begins.
+    /// The start of the mapping.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// All of it.
+    /// The whole mapping.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the mapping is that long, is initialized by the kernel, and is borrowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
-    /// All of it, to be changed.
+    /// The whole mapping, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as for `as_slice`, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// Gives the memory behind an offset, a multiple of the page size, back; it is zero then.
+    /// Frees the memory behind an offset, which must be a multiple of the page size; it then reads
+    /// as zeros.
     pub fn discard(&mut self, offset: usize) {
         let Some(length) = self.length.checked_sub(offset) else { return };
         let start = self.start.as_ptr().wrapping_add(offset);

@@ -1,8 +1,8 @@
-//! A bound on the memory of this process and of those it starts, the page cache of their files
-//! included, by a memory control group of version 1 or 2.
+//! Limits the memory of this process and its children, including the page cache of their files,
+//! with a memory control group of version 1 or 2.
 //!
-//! Memory that the process has already stays charged where it is: only what comes afterwards is
-//! bounded. A process without enough left is killed by the kernel, as with any such bound.
+//! Memory allocated earlier stays charged to the old group: only later allocations are limited. The
+//! kernel kills a process that exceeds the limit, as usual.
 
 use std::fs;
 use std::io;
@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 
 use crate::mounts;
 
-/// Below this a process of fslab itself would not fit.
+/// The smallest limit in which a process of fslab itself fits.
 pub const SMALLEST: u64 = 16 << 20;
 
-/// How long removing a group may wait for processes that are ending.
+/// Maximum time to wait for ending processes when removing a group.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a bound could not be set or lifted.
+/// Why a limit could not be set or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No group can be made here.
+    /// No group can be created here.
     #[error("memory can't be bounded here: {reason}")]
     Unavailable {
         /// What is missing.
         reason: &'static str,
     },
-    /// A file of the control group answered.
+    /// An operation on a file of the control group failed.
     #[error("{}: {source} (bounding memory needs root)", path.display())]
     Control {
         /// The file.
         path: PathBuf,
-        /// What it answered.
+        /// The error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The two versions: what their files are called.
+/// The two versions, which have different file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -61,18 +61,18 @@ impl Version {
     }
 }
 
-/// Where this process is, and where a group beside it can be made.
+/// The group of this process, and where a new group can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
     /// The group of this process.
     own: PathBuf,
-    /// The group below which a new one is made: with version 2 not the own one, because a group
-    /// with processes of its own can't hand a controller down.
+    /// The parent of a new group. With version 2 it is not the own group, because a group with
+    /// processes can't delegate a controller.
     parent: PathBuf,
 }
 
-/// A group with a limit, which this process is in until it is dropped.
+/// A group with a limit; this process leaves it when this is dropped.
 #[derive(Debug)]
 pub struct MemoryBound {
     place: Place,
@@ -81,7 +81,7 @@ pub struct MemoryBound {
 }
 
 impl MemoryBound {
-    /// Makes a group with a limit in bytes and moves this process into it.
+    /// Creates a group with a limit in bytes and moves this process into it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -97,26 +97,26 @@ impl MemoryBound {
         Ok(bound)
     }
 
-    /// Whether a group could be made here, as far as can be told without making one.
+    /// Checks whether a group can be created here, without creating one.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing requirement.
     pub fn available() -> Result<(), Error> {
         find_place(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map(|_| ())
     }
 
-    /// The limit as the kernel has it, which rounds to pages.
+    /// The limit according to the kernel, which rounds it to pages.
     ///
     /// # Errors
-    /// Where it can't be read.
+    /// The limit can't be read.
     pub fn limit(&self) -> Result<u64, Error> {
         self.number(self.place.version.limit())
     }
 
-    /// The most memory the group has had.
+    /// The peak memory usage of the group.
     ///
     /// # Errors
-    /// Where the kernel does not tell: version 2 does since Linux 5.19.
+    /// The kernel does not report it: version 2 does since Linux 5.19.
     pub fn peak(&self) -> Result<u64, Error> {
         self.number(self.place.version.peak())
     }
@@ -124,7 +124,7 @@ impl MemoryBound {
     /// Leaves and removes the group, and reports errors, which dropping can't.
     ///
     /// # Errors
-    /// Where processes are left in it, or the kernel refuses.
+    /// Processes are left in it, or the kernel refuses.
     pub fn leave(mut self) -> Result<(), Error> {
         self.undo()
     }
@@ -140,7 +140,7 @@ impl MemoryBound {
         let end = Instant::now() + PATIENCE;
         loop {
             match fs::remove_dir(&self.group) {
-                // A daemon that has ended may not have been waited for yet.
+                // A daemon that has ended may not have been reaped yet.
                 Err(error)
                     if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end =>
                 {
@@ -181,11 +181,11 @@ fn read(path: &str) -> Result<String, Error> {
     fs::read_to_string(path).map_err(control(Path::new(path)))
 }
 
-/// The limit that this process's memory has, its groups' and theirs above; `None` where there is
-/// none.
+/// The memory limit of this process: the smallest of its group and the groups above; `None` if
+/// there is none.
 ///
 /// # Errors
-/// Where control groups, or their limits, can't be read.
+/// Control groups, or their limits, can't be read.
 pub fn limit_here() -> Result<Option<u64>, Error> {
     let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
     let mut least = None;
@@ -193,8 +193,8 @@ pub fn limit_here() -> Result<Option<u64>, Error> {
         let file = group.join(version.limit());
         match fs::read_to_string(&file) {
             Ok(text) => least = [least, parse_limit(&text)].into_iter().flatten().min(),
-            // The root of the hierarchy has no such file with version 2, and what is above it has
-            // none at all.
+            // With version 2, the root of the hierarchy has no such file; directories above it have
+            // none in either version.
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(control(&file)(error)),
         }
@@ -202,14 +202,14 @@ pub fn limit_here() -> Result<Option<u64>, Error> {
     Ok(least)
 }
 
-/// A limit as control groups tell it: version 2 says `max` for none, version 1 a number close to
-/// the largest one.
+/// Parses a limit in a control group. Without a limit, version 2 shows `max`, and version 1 a
+/// number close to the maximum.
 fn parse_limit(text: &str) -> Option<u64> {
     const NO_LIMIT: u64 = 1 << 62;
     text.trim().parse().ok().filter(|limit| *limit < NO_LIMIT)
 }
 
-/// Finds where a group can be made.
+/// Finds a place for a new group.
 fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     let unavailable = |reason| Error::Unavailable { reason };
     let (version, own) = own_group(groups, mounts)?;
@@ -225,8 +225,8 @@ fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     Ok(Place { version, own, parent })
 }
 
-/// Finds the memory controller in /proc/self/cgroup and where its hierarchy is mounted in
-/// /proc/self/mountinfo.
+/// Finds the group of the memory controller in /proc/self/cgroup, and its directory through the
+/// mount of the hierarchy in /proc/self/mountinfo.
 fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     let unavailable = |reason| Error::Unavailable { reason };
     let one = groups.lines().find_map(|line| {
@@ -247,7 +247,7 @@ fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     Ok((Version::Two, own))
 }
 
-/// Where the group of a path is.
+/// The directory of a group's path.
 fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option<PathBuf> {
     mounts::parse(mounts.as_bytes()).into_iter().find_map(|mount| {
         let has = |wanted: &str| mount.options.split(',').any(|option| option == wanted);
@@ -268,7 +268,7 @@ mod tests {
 31 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 none rw
 ";
 
-    /// The path of a group is told from the hierarchy's root, the mount may begin below it.
+    /// The path of a group starts at the hierarchy's root, but the mount may start below it.
     #[test]
     fn version_1_is_found_below_its_mount() {
         let place = find_place("4:memory:/box/a\n0::/\n", MOUNTS).unwrap();

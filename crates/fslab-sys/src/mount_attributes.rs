@@ -1,4 +1,4 @@
-//! Attributes of one mount, and copies of mounts that have other ones.
+//! Attributes of one mount, and copies of mounts with other attributes.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use crate::file_handle::check;
 const SYS_MOUNT_SETATTR: libc::c_long = 442;
 /// `AT_RECURSIVE`
 const RECURSIVE: libc::c_int = 0x8000;
-/// `MOUNT_ATTR__ATIME`: the bits of which one choice is made.
+/// `MOUNT_ATTR__ATIME`: the bits that encode one choice.
 const ACCESS_TIME_BITS: u64 = 0x70;
 /// `MOUNT_ATTR_RELATIME`
 const RELATIVE: u64 = 0;
@@ -26,20 +26,21 @@ const NOT_OF_DIRECTORIES: u64 = 0x80;
 pub struct MountAttributes {
     /// `MOUNT_ATTR_*` bits to set.
     pub set: u64,
-    /// Those to clear, before.
+    /// `MOUNT_ATTR_*` bits to clear first.
     pub clear: u64,
-    /// How mounts and unmounts below it spread: one of `MS_*`, or 0 to leave that as it is.
+    /// Propagation of mounts and unmounts below it: one of `MS_*`, or 0 to leave it unchanged.
     pub propagation: u64,
-    /// The descriptor of a user namespace by which ids are mapped.
+    /// The descriptor of a user namespace that maps ids.
     pub user_namespace: u64,
 }
 
 impl MountAttributes {
-    /// Gives them to the mount of which `tree` is the root; with `recursive`, to all below it, too.
+    /// Sets the attributes on the mount with the root `tree`; with `recursive`, on all mounts below
+    /// it, too.
     ///
     /// # Errors
-    /// `EPERM` without CAP_SYS_ADMIN, `EINVAL` for what the kernel or the file system does not
-    /// allow, `ENOSYS` before Linux 5.12.
+    /// `EPERM` without CAP_SYS_ADMIN, `EINVAL` if the kernel or the file system does not allow it,
+    /// `ENOSYS` before Linux 5.12.
     pub fn give_to(&self, tree: impl AsFd, recursive: bool) -> Result<()> {
         let recursive = if recursive { RECURSIVE } else { 0 };
         // SAFETY: the path is a live C string and the structure has the layout and the size that
@@ -58,11 +59,11 @@ impl MountAttributes {
     }
 }
 
-/// A copy of a directory's mount, and of the mounts below it, through which files are used under
-/// another choice: uses of files, or of files and directories, change access times as with
-/// `relatime`. Nobody else sees it; it ends with the last descriptor of what is in it.
+/// Copies a directory's mount, and the mounts below it, with other access time options. Uses of
+/// files, or of files and directories, update access times as with `relatime`. The copy is not
+/// visible to other processes, and ends with the last descriptor in it.
 ///
-/// File systems that are mounted below the directory later are not in the copy.
+/// File systems mounted later below the directory are not in the copy.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN, `ENOSYS` before Linux 5.12.

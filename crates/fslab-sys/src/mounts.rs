@@ -1,8 +1,9 @@
-//! Mounting, unmounting, and what is mounted.
+//! Mounts and unmounts file systems, and lists mounts.
 //!
-//! A [`Mount`] unmounts when dropped. Unmounting is patient for a bounded time (a daemon or the
-//! kernel may hold a file for a moment longer) and then detaches lazily, saying so: the name is
-//! free at once and the rest goes when its last user does.
+//! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
+//! limited time, because a daemon or the kernel may hold a file a moment longer. Then it is
+//! detached lazily with a warning: the mount point is free at once, and the file system ends with
+//! its last user.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -17,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// How long an unmount is tried again while the file system is busy.
+/// Time for which an unmount is retried while the file system is busy.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -33,13 +34,13 @@ pub enum Error {
         explain(*source)
     )]
     Mount {
-        /// What was to be mounted.
+        /// The source.
         source_name: PathBuf,
-        /// Where.
+        /// The mount point.
         target: PathBuf,
-        /// As which file system.
+        /// The type of the file system.
         file_system: String,
-        /// The kernel's answer.
+        /// The error of the kernel.
         #[source]
         source: Errno,
     },
@@ -48,16 +49,16 @@ pub enum Error {
     Unmount {
         /// The mount point.
         target: PathBuf,
-        /// The kernel's answer.
+        /// The error of the kernel.
         #[source]
         source: Errno,
     },
-    /// A mount option holds a NUL byte.
+    /// A mount option contains a NUL byte.
     #[error("mount options {options:?} hold a NUL byte")]
     Options {
         /// The options.
         options: String,
-        /// Where it is.
+        /// The position of the NUL.
         #[source]
         source: std::ffi::NulError,
     },
@@ -74,7 +75,7 @@ fn explain(errno: Errno) -> String {
     }
 }
 
-/// A mounted file system; unmounted when dropped.
+/// A mounted file system; dropping it unmounts it.
 #[derive(Debug)]
 pub struct Mount {
     target: PathBuf,
@@ -82,9 +83,9 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts with options as in fstab ("noatime,compress=zstd"): flags the kernel has for every
-    /// file system are taken out, the rest is handed to the file system. Device nodes and set-id
-    /// programmes have no effect unless `dev` and `suid` ask for them.
+    /// Mounts with options as in fstab ("noatime,compress=zstd"). Options for flags of every file
+    /// system are extracted, the others are passed to the file system. Device nodes and set-id
+    /// programs have no effect without the options `dev` and `suid`.
     ///
     /// # Errors
     /// See [`Error`].
@@ -109,7 +110,7 @@ impl Mount {
         Ok(Self { target: target.to_owned(), mounted: true })
     }
 
-    /// Takes charge of something that another programme mounted.
+    /// Takes responsibility for an existing mount by another program.
     #[must_use]
     pub fn adopt(target: &Path) -> Self {
         Self { target: target.to_owned(), mounted: true }
@@ -130,7 +131,7 @@ impl Mount {
         unmount(&self.target, PATIENCE)
     }
 
-    /// Gives the charge back: somebody else has unmounted or will.
+    /// Gives up responsibility: another program has unmounted or will unmount it.
     pub fn release(mut self) {
         self.mounted = false;
     }
@@ -151,19 +152,20 @@ impl Drop for Mount {
     }
 }
 
-/// How an unmount went.
+/// Result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// The file system is gone.
+    /// The file system is unmounted.
     Cleanly,
-    /// The name is free, and the file system goes when its last user does.
+    /// The mount point is free; the file system ends with its last user.
     Lazily,
 }
 
-/// Unmounts; tries again while busy, for at most `patience`, and then detaches lazily.
+/// Unmounts a file system. While it is busy, retries for at most `patience`, and then detaches it
+/// lazily.
 ///
 /// # Errors
-/// `EINVAL` where nothing is mounted, `EPERM` without the privilege.
+/// `EINVAL` if nothing is mounted, `EPERM` without the privilege.
 pub fn unmount(target: &Path, patience: Duration) -> Result<Unmounted, Error> {
     let end = Instant::now() + patience;
     let failed = |source| Error::Unmount { target: target.to_owned(), source };
@@ -180,7 +182,7 @@ pub fn unmount(target: &Path, patience: Duration) -> Result<Unmounted, Error> {
     Ok(Unmounted::Lazily)
 }
 
-/// The options every file system shares, and whether one sets or clears its flag.
+/// The options of every file system, and whether each sets or clears its flag.
 const FLAG_OPTIONS: [(&str, MountFlags, bool); 16] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
@@ -215,23 +217,23 @@ fn split_options(options: &str) -> (MountFlags, String) {
 /// A line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Its number. The kernel gives it to another mount when this one has ended.
+    /// The number of the mount. The kernel reuses it after the mount has ended.
     pub id: u64,
-    /// The number of the mount that it lies on.
+    /// The number of the parent mount.
     pub parent: u64,
     /// Its device number, major and minor.
     pub device: (u32, u32),
     /// The directory of the file system that is mounted.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub target: PathBuf,
     /// The file system's name ("ext4", "fuse.bindfs").
     pub file_system: String,
-    /// What is mounted; a device or whatever a FUSE daemon said.
+    /// The source: a device, or a text chosen by a FUSE daemon.
     pub source: OsString,
     /// The file system's own options ("rw,user_id=0,group_id=0").
     pub options: String,
-    /// Whether nothing can be changed there, be it for the file system or this mount of it alone.
+    /// Whether the file system or this mount of it is read-only.
     pub is_read_only: bool,
 }
 
@@ -243,11 +245,12 @@ impl MountEntry {
         options.find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// Opens the root of this very mount without asking its file system. While the descriptor is
-    /// open, the mount keeps its number. `None` where something else is seen at its place.
+    /// Opens the root of exactly this mount without a request to its file system. While the
+    /// descriptor is open, the mount keeps its number. Returns `None` if another mount is visible
+    /// at its mount point.
     ///
     /// # Errors
-    /// Where the place can't be reached or /proc can't be read.
+    /// The mount point can't be reached or /proc can't be read.
     pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = match rustix::fs::open(&self.target, flags, Mode::empty()) {
@@ -258,23 +261,23 @@ impl MountEntry {
     }
 }
 
-/// Takes one mount out of the tree; with [`UnmountFlags::DETACH`], even while it is used.
+/// Unmounts one mount; with [`UnmountFlags::DETACH`], even while it is used.
 ///
 /// # Errors
-/// `EBUSY` where something else is seen at its place; else the kernel's answer.
+/// `EBUSY` if another mount is visible at its mount point; otherwise the error of the kernel.
 pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> {
     let place = mount.open()?.ok_or(Errno::BUSY)?;
     if flags.contains(UnmountFlags::DETACH) {
-        // By the descriptor: whatever is mounted there meanwhile is left alone.
+        // Through the descriptor, so that later mounts at the same place are not affected.
         let place = format!("/proc/self/fd/{}", place.as_raw_fd());
         return Ok(rustix::mount::unmount(place, flags)?);
     }
-    // An open descriptor is a use.
+    // An open descriptor would keep the mount busy.
     drop(place);
     Ok(rustix::mount::unmount(&mount.target, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// The number in the list of mounts of the mount that a descriptor lies in.
+/// The number, in the list of mounts, of the mount that contains a descriptor.
 fn number_of(place: impl AsFd) -> io::Result<u64> {
     let about = format!("/proc/self/fdinfo/{}", place.as_fd().as_raw_fd());
     let about = fs::read_to_string(about)?;
@@ -286,34 +289,34 @@ fn number_of(place: impl AsFd) -> io::Result<u64> {
 /// `STATX_MNT_ID_UNIQUE`
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// A number of the mount that a descriptor lies in which no other mount gets until the machine
-/// ends (Linux 6.8); before, the number in the list of mounts, which others get later.
+/// A number of the descriptor's mount that is never reused until the machine stops (Linux 6.8). On
+/// older kernels this is the number in the list of mounts, which is reused.
 ///
 /// # Errors
-/// Where /proc can't be read.
+/// /proc can't be read.
 pub fn identity_of(place: impl AsFd) -> io::Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&place, "", flags, MNT_ID_UNIQUE) {
         Ok(found) if found.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Ok(found.stx_mnt_id),
-        // FUSE refuses root who looks at what a user mounted for himself.
+        // FUSE denies root access to a private mount of a user.
         _ => number_of(place),
     }
 }
 
-/// The mount that a descriptor lies in; `None` where this mount namespace does not have it.
+/// The mount that contains a descriptor; `None` if it is not in this mount namespace.
 ///
 /// # Errors
-/// Where /proc can't be read.
+/// /proc can't be read.
 pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
     let number = number_of(place)?;
     Ok(list()?.into_iter().find(|mount| mount.id == number))
 }
 
-/// All mounts of one file system, the innermost first: one that lies on another comes before it,
-/// and of others the last mounted.
+/// All mounts of one file system, the innermost first: a mount comes before the one it lies on.
+/// Otherwise the last mounted comes first.
 ///
 /// # Errors
-/// Where /proc/self/mountinfo can't be read.
+/// /proc/self/mountinfo can't be read.
 pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
     let all = list()?;
     let own = all.iter().rev().filter(|mount| mount.device == device);
@@ -322,49 +325,49 @@ pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
     Ok(mounts)
 }
 
-/// How many mounts a mount lies on.
+/// Number of mounts below a mount, including itself.
 fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
     let below = |mount: &&MountEntry| {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The list may be one of several moments.
+    // The list may be inconsistent, because it was read over some time.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
-/// Everything mounted in this mount namespace, in the order of mounting.
+/// All mounts in this mount namespace, in the order of mounting.
 ///
 /// # Errors
-/// Where /proc/self/mountinfo can't be read.
+/// /proc/self/mountinfo can't be read.
 pub fn list() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// The mounts that a text as of /proc/self/mountinfo tells of.
+/// Parses a text in the format of /proc/self/mountinfo.
 pub(crate) fn parse(text: &[u8]) -> Vec<MountEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// The last thing mounted on exactly this path, if anything is.
+/// The last mount on exactly this path, if any.
 ///
 /// # Errors
-/// Where /proc/self/mountinfo can't be read.
+/// /proc/self/mountinfo can't be read.
 pub fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().rev().find(|entry| entry.target == target))
 }
 
-/// An absolute path without links, of something that is there. A mount that it leads to is not
-/// asked, as its daemon may be dead.
+/// The absolute path, without links, of an existing file. No request is sent to a mount there,
+/// because its daemon may be dead.
 ///
 /// # Errors
-/// Where nothing is there.
+/// The path does not exist.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
-/// `36 35 98:0 /root /target rw,noatime master:1 - ext4 /dev/sda rw`: the optional fields before
-/// the dash vary in number.
+/// Parses a line such as `36 35 98:0 /root /target rw,noatime master:1 - ext4 /dev/sda rw`. The
+/// number of optional fields before the dash varies.
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
@@ -389,7 +392,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// Blanks, line ends and backslashes are written as three octal digits.
+/// Decodes three octal digits after a backslash, which stand for blanks, line ends and backslashes.
 fn unescape(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -410,18 +413,18 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Processes that were started with this path as an argument, such as the daemon of a FUSE mount
-/// on it. Exact where the path is used by nobody else, as below a temporary directory.
+/// Processes started with this path as an argument, such as the daemon of a FUSE mount on it. Exact
+/// only if no other process uses the path, as below a temporary directory.
 ///
 /// # Errors
-/// Where /proc can't be listed.
+/// /proc can't be listed.
 pub fn processes_naming(path: &Path) -> io::Result<Vec<u32>> {
     let own = std::process::id();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // A process that ended meanwhile is none.
+        // A process that has ended meanwhile is ignored.
         let Ok(arguments) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
         let mut arguments = arguments.split(|byte| *byte == 0);
         if pid != own && arguments.any(|argument| OsStr::from_bytes(argument) == path.as_os_str()) {
@@ -487,7 +490,7 @@ mod tests {
     #[test]
     fn a_mount_on_a_mount_lies_deeper() {
         let parse = |line: &str| parse_line(line.as_bytes()).unwrap();
-        // Moved: the outer one was mounted last.
+        // After a move: the outer mount is listed last.
         let all = ["5 9 0:7 / /a/b rw - fuse x rw", "9 1 0:7 / /a rw - fuse x rw"].map(parse);
         assert_eq!(all.each_ref().map(|mount| depth(mount, &all)), [2, 1]);
     }

@@ -1,7 +1,8 @@
-//! How much of a file the page cache holds.
+//! The part of a file in the page cache.
 //!
-//! `cachestat(2)` (Linux 6.5) answers without touching the file; where the kernel lacks it,
-//! `mincore(2)` on a mapping does, which is exact only for who owns or may write the file.
+//! `cachestat(2)` (Linux 6.5) reports it without touching the file. If the kernel lacks it,
+//! `mincore(2)` on a mapping is used, which is exact only for a caller that owns or may write the
+//! file.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -25,17 +26,17 @@ struct Range {
 pub struct Residency {
     /// Pages in the cache.
     pub cached: u64,
-    /// Of these, not yet written.
+    /// Of these, dirty pages.
     pub dirty: u64,
-    /// Of these, being written.
+    /// Of these, pages under write-back.
     pub writeback: u64,
     /// Pages that were in the cache and have been evicted.
     pub evicted: u64,
-    /// Of these, so recently that reading them now shows memory pressure.
+    /// Of these, pages evicted so recently that reading them now indicates memory pressure.
     pub recently_evicted: u64,
 }
 
-/// Asks `cachestat` about a file from a byte to its end. For a block device it answers about the
+/// Calls `cachestat` for a file from an offset to its end. For a block device it reports the
 /// device's own cache, where some file systems keep their metadata.
 ///
 /// # Errors
@@ -51,7 +52,7 @@ pub fn cachestat(file: impl AsFd, offset: u64) -> Result<Residency> {
     check(status).map(|_| answer)
 }
 
-/// Counts the resident pages of the first `length` bytes of a file by `mincore`.
+/// Counts the resident pages in the first `length` bytes of a file with `mincore`.
 ///
 /// # Errors
 /// Those of `mmap` and `mincore`.
@@ -60,7 +61,8 @@ pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
     Ok(pages.iter().filter(|resident| **resident).count() as u64)
 }
 
-/// Which of a file's first `length` bytes are resident, page by page. Needs what [`mincore`] needs.
+/// Returns which pages in a file's first `length` bytes are resident. Requires the same rights as
+/// [`mincore`].
 ///
 /// # Errors
 /// Those of mmap(2) and mincore(2).
@@ -94,10 +96,10 @@ pub fn resident_map(file: impl AsFd, length: u64) -> Result<Vec<bool>> {
     Ok(pages.iter().map(|page| page & 1 == 1).collect())
 }
 
-/// Resident pages of a file of `length` bytes: by `cachestat`, else by `mincore`.
+/// Number of resident pages of a file of `length` bytes, by `cachestat` or else `mincore`.
 ///
 /// # Errors
-/// Those of both.
+/// Those of both calls.
 pub fn resident_pages(file: impl AsFd, length: u64) -> Result<u64> {
     match cachestat(&file, 0) {
         Ok(residency) => Ok(residency.cached),
@@ -112,7 +114,7 @@ mod tests {
 
     use super::{cachestat, mincore, resident_pages};
 
-    /// Both calls see the pages a write left in the cache, and that a file may be dropped.
+    /// Both calls report the pages that a write left in the cache, and none after dropping them.
     #[test]
     fn written_pages_are_resident_until_dropped() {
         let mut file = tempfile::tempfile_in(".").unwrap();

@@ -1,16 +1,16 @@
-//! Waiting for an exact time, until asked to stop.
+//! Waits for an exact time, unless asked to stop.
 
 use std::time::{Duration, Instant};
 
-/// The kernel wakes a sleeper up to this much late (50 us of timer slack, and the way back), so
-/// that the last part of a pause is spent looking at the clock.
+/// The kernel may wake a sleeping thread this late (50 us of timer slack, plus the wake-up), so the
+/// last part of a pause is spent polling the clock.
 const WATCHED: Duration = Duration::from_micros(150);
 
-/// How often the stop is looked for.
+/// Interval between checks of `stop`.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Waits, exact to some microseconds on an idle machine. Answers early, with `false`, within about
-/// 5 ms of `stop` answering `true`.
+/// Waits, with an accuracy of some microseconds on an idle machine. Returns `false` within about 5
+/// ms after `stop` returns `true`.
 pub fn pause(duration: Duration, stop: &dyn Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {

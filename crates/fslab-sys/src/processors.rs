@@ -1,10 +1,10 @@
-//! The machine's processors, and which of them a thread runs on.
+//! The machine's processors, and those that a thread may use.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How many processors the machine may have, with those that are not there now.
+/// Number of processors that the machine may have, including those currently offline.
 ///
 /// # Errors
 /// `/sys` can't be read.
@@ -12,7 +12,7 @@ pub fn possible_count() -> io::Result<usize> {
     Ok(parse(&std::fs::read_to_string("/sys/devices/system/cpu/possible")?).count())
 }
 
-/// The numbers of the processors that are there now.
+/// The numbers of the processors that are online.
 ///
 /// # Errors
 /// `/sys` can't be read.
@@ -20,7 +20,7 @@ pub fn online() -> io::Result<Vec<usize>> {
     Ok(parse(&std::fs::read_to_string("/sys/devices/system/cpu/online")?).collect())
 }
 
-/// Whether this thread may run on every processor that is there now.
+/// Whether this thread may run on every online processor.
 ///
 /// # Errors
 /// `/sys` can't be read.
@@ -29,10 +29,10 @@ pub fn may_run_on_all() -> io::Result<bool> {
     Ok(online()?.iter().all(|number| *number < CpuSet::MAX_CPU && allowed.is_set(*number)))
 }
 
-/// Ties this thread to a processor.
+/// Binds this thread to a processor.
 ///
 /// # Errors
-/// `EINVAL` for one that is not there, or that the thread may not run on.
+/// `EINVAL` for a processor that is offline or not allowed for the thread.
 pub fn run_on(number: usize) -> io::Result<()> {
     let mut only = CpuSet::new();
     if number >= CpuSet::MAX_CPU {
@@ -42,7 +42,7 @@ pub fn run_on(number: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses a list of numbers such as `0-3,8`.
 fn parse(list: &str) -> impl Iterator<Item = usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,4 +1,4 @@
-//! Memory that several processes share, as 64-bit words that each of them may change at any time.
+//! Memory shared by several processes, as 64-bit words that each of them may change at any time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// Such memory. What others write into it is theirs to choose: whoever reads it checks it.
+/// Shared memory. Other processes may write anything to it, so readers must check its content.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
@@ -21,11 +21,11 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// So many words, all zero, which take no memory before they are written. Nobody can make the
-    /// file shorter or longer.
+    /// Makes this many words, all zero, which use no memory before they are written. The file's
+    /// length is sealed.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Errors of the kernel.
     pub fn new(name: &str, words: usize) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
@@ -34,11 +34,11 @@ impl SharedMemory {
         Self::of(file, words)
     }
 
-    /// Memory that another process has made, by its file.
+    /// Maps memory that another process has made, from its file.
     ///
     /// # Errors
-    /// `InvalidData` for anything else than a sealed file of so many words; what the kernel
-    /// answers.
+    /// `InvalidData` if the file is not sealed or has another number of words; errors of the
+    /// kernel.
     pub fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
         let length = words * size_of::<u64>();
         let seals = rustix::fs::fcntl_get_seals(&file);

@@ -1,8 +1,9 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag that long work looks at, so that guards are dropped.
+//! Turns SIGINT, SIGTERM and SIGHUP into a flag that long operations check, so that guards are
+//! dropped.
 //!
-//! A handler that unmounts would run at any point of the programme; a flag lets the work stop
-//! where it can, return an error and clean up by dropping its guards. Further signals only set
-//! the flag again: an impatient second ^C does not stop the cleaning up.
+//! A handler that unmounts could run at any point of the program. With a flag, the operation stops
+//! at a suitable point, returns an error, and cleans up by dropping its guards. Further signals
+//! only set the flag again: an impatient second ^C does not interrupt the clean-up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,20 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// The signals that end programs.
+/// The signals that end a program.
 pub const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Puts handlers of [`ENDING`] signals in place while such signals wait for this thread: one that
-/// came in the middle of that would be lost. Those that came are handled afterwards.
+/// Runs `place`, which installs handlers of [`ENDING`] signals, while these signals are blocked for
+/// this thread. Otherwise a signal during the installation would be lost. Pending signals are
+/// handled afterwards.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Errors of the kernel.
 pub fn while_deferred<T>(place: impl FnOnce() -> T) -> io::Result<T> {
     let _deferred = Deferred::now()?;
     Ok(place())
 }
 
-/// Signals wait; which did before.
+/// Blocks signals; contains the previous mask.
 struct Deferred(libc::sigset_t);
 
 impl Deferred {
@@ -53,19 +55,19 @@ impl Drop for Deferred {
     }
 }
 
-/// Whether the work was asked to stop. Clones share the answer.
+/// Whether an operation was asked to stop. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     raised: Arc<AtomicBool>,
-    /// Of the work that this is a part of.
+    /// The flag of the whole operation, if this is a part.
     whole: Option<Arc<AtomicBool>>,
 }
 
 impl Interrupt {
-    /// Takes the signals over for the rest of the process's life.
+    /// Handles the signals with this flag for the rest of the process's life.
     ///
     /// # Errors
-    /// Where a handler can't be installed.
+    /// A handler can't be installed.
     pub fn on_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         let register = |signal| signal_hook::flag::register(signal, Arc::clone(&interrupt.raised));
@@ -73,19 +75,19 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// For a part of the work, which can also be asked to stop alone. A part of a part stops with
-    /// that part and by itself only.
+    /// A flag for a part of the operation, which can also be stopped alone. A part of a part stops
+    /// only with that part or by itself.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }
     }
 
-    /// Asks the work to stop, as a signal would.
+    /// Asks the operation to stop, as a signal would.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work was asked to stop.
+    /// Whether the operation was asked to stop.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         let is_raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);

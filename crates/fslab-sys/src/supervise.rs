@@ -1,6 +1,6 @@
-//! A supervisor and the workers that it starts one after another: all share one table of
-//! descriptors. What a worker has open stays open when it is killed, with its locks and positions,
-//! and the next worker finds it there.
+//! A supervisor and the workers that it starts one after another; all share one descriptor table.
+//! Descriptors of a killed worker stay open, with their locks and positions, and the next worker
+//! finds them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -16,39 +16,39 @@ use crate::exec::open_descriptors;
 use crate::file_handle::check;
 use crate::lease;
 
-/// What a process is after [`supervise`].
+/// The role of a process after [`supervise`].
 #[derive(Debug)]
 pub enum Role {
-    /// A worker, with its supervisor and what earlier workers have left open.
+    /// A worker, with its supervisor and the descriptors that earlier workers have left open.
     Worker(Pid, Inherited),
-    /// The supervisor, whose last worker has ended so.
+    /// The supervisor; its last worker ended with this status.
     Supervisor(WaitStatus),
 }
 
-/// The signal by which a supervisor is asked to end its worker and to begin with another program.
+/// The signal that asks a supervisor to end its worker and continue with another program.
 pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 
-/// Why a worker has ended.
+/// Why a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// By itself, or because somebody killed it.
+    /// It ended by itself, or another process killed it.
     Own,
-    /// The supervisor has killed it, as it was asked to begin with another program.
+    /// The supervisor killed it, because it was asked to continue with another program.
     ForAnother,
 }
 
-/// Makes this process the supervisor of a worker, which is a copy of it: returns in each worker,
-/// and in the supervisor when a worker has ended by itself and `is_replaced` says that no other
-/// follows it.
+/// Makes this process the supervisor of a worker, which is a copy of it. Returns in each worker.
+/// Returns in the supervisor when a worker has ended and `is_replaced` says that no other follows
+/// it.
 ///
-/// Meanwhile the supervisor opens nothing, and passes on `signals` to the worker. Descriptors that
-/// are open now belong to all, but for `left`, which workers of an earlier program had open; what
-/// a worker opens belongs to it, and to the next one when it has ended. [`ASKS_FOR_ANOTHER`] ends a
-/// worker where `may_be_ended` allows it, and is ignored otherwise.
+/// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
+/// are open now belong to all workers, except `left`, which workers of an earlier program had open.
+/// A descriptor opened by a worker belongs to it, and after its end to the next worker.
+/// [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored otherwise.
 ///
 /// # Errors
-/// What the kernel answers; `Unsupported` where this process has more than one thread, whose locks
-/// nobody would release in a worker.
+/// Errors of the kernel. `Unsupported` if this process has several threads, whose locks would never
+/// be released in a worker.
 pub fn supervise(
     signals: &[i32],
     left: &BTreeSet<RawFd>,
@@ -60,7 +60,7 @@ pub fn supervise(
     let awaited = [signals, &[libc::SIGCHLD, ASKS_FOR_ANOTHER]].concat();
     let supervisor = rustix::process::getpid();
     set_blocked(&awaited, true)?;
-    // Where it was ignored, the kernel would not tell of a worker's end.
+    // If SIGCHLD was ignored, the kernel would not report a worker's end.
     // SAFETY: the default action is no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut unheard = None;
@@ -86,32 +86,32 @@ pub fn supervise(
     }
 }
 
-/// Lets signals come that [`supervise`] holds back in a worker until it handles them.
+/// Unblocks signals that [`supervise`] blocks in a worker until it handles them.
 ///
 /// # Errors
-/// What the kernel answers.
+/// Errors of the kernel.
 pub fn let_come(signals: &[i32]) -> io::Result<()> {
     set_blocked(signals, false)
 }
 
-/// How a worker has ended.
+/// The end of a worker.
 struct Ended {
     end: End,
-    /// `None` where a thread of it still waits in the kernel.
+    /// `None` if a thread of it is still in the kernel.
     status: Option<WaitStatus>,
-    /// A signal that came too late for it.
+    /// A signal that arrived too late for it.
     unheard: Option<Signal>,
 }
 
-/// How often the supervisor looks at a worker of which nothing is heard, and how long threads of a
-/// dead one may take to leave the kernel.
+/// Interval at which the supervisor checks a silent worker, and the time for threads of a dead
+/// worker to leave the kernel.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// Waits for the end of a worker, and passes signals on.
+/// Waits for the end of a worker, and forwards signals.
 ///
-/// The kernel does not tell of the end of a process while a thread of it can't be interrupted, and
-/// such a thread may wait for what only the next worker does.
+/// The kernel does not report the end of a process while one of its threads can't be interrupted.
+/// Such a thread may wait for an action of the next worker.
 fn wait_and_pass_on(
     worker: Pid,
     awaited: &[i32],
@@ -144,7 +144,7 @@ fn wait_and_pass_on(
     }
 }
 
-/// How a worker has ended, if it has. Takes note of earlier ones, too.
+/// Returns a worker's status if it has ended. Reaps earlier workers, too.
 fn reap(worker: Pid) -> io::Result<Option<WaitStatus>> {
     loop {
         match wait(WaitOptions::NOHANG)? {
@@ -155,8 +155,8 @@ fn reap(worker: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Whether a copy of this process has not given its memory back, which is done at its end. Opens no
-/// descriptor, as a file in /proc would: workers share the table.
+/// Whether a copy of this process still has its memory, which is freed at its end. Opens no
+/// descriptor, unlike a read of /proc, because workers share the table.
 fn has_memory(worker: Pid) -> bool {
     static PROBE: u8 = 0;
     let mut byte = 0_u8;
@@ -166,7 +166,7 @@ fn has_memory(worker: Pid) -> bool {
     // SAFETY: one byte is written to a variable of this function, and read from another process.
     let read =
         unsafe { libc::process_vm_readv(worker, &raw const here, 1, &raw const there, 1, 0) };
-    // Where the kernel does not let us look, nothing is known.
+    // If the kernel refuses access, the answer is unknown and counts as yes.
     read == 1 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
@@ -178,7 +178,7 @@ fn expect_one_thread() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a process like this one that shares its table of descriptors; `None` in the new one.
+/// Makes a copy of this process that shares its descriptor table; returns `None` in the copy.
 fn fork() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY: without CLONE_VM the new process has its own copy of the memory, as after fork(2).
@@ -202,7 +202,7 @@ fn to_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Waits for one of some signals, which must be blocked, and takes it; `None` where none came.
+/// Waits for one of some signals, which must be blocked, and consumes it; `None` if none arrived.
 fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32>> {
     let set = to_set(signals);
     let time_max = libc::timespec {
@@ -223,7 +223,7 @@ fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32
     }
 }
 
-/// Blocks some signals for this thread, or lets them come again.
+/// Blocks or unblocks some signals for this thread.
 fn set_blocked(signals: &[i32], are_blocked: bool) -> io::Result<()> {
     let how = if are_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
     let set = to_set(signals);
@@ -234,7 +234,7 @@ fn set_blocked(signals: &[i32], are_blocked: bool) -> io::Result<()> {
     }
 }
 
-/// The descriptors that an earlier worker left open. They are closed when this is dropped.
+/// The descriptors that an earlier worker left open. Dropping this closes them.
 #[derive(Debug, Default)]
 pub struct Inherited {
     found: Mutex<Found>,
@@ -243,22 +243,24 @@ pub struct Inherited {
 #[derive(Debug, Default)]
 struct Found {
     by_inode: HashMap<(u64, u64), Vec<OwnedFd>>,
-    /// Neither files, directories nor symbolic links.
+    /// All other kinds: neither files, directories nor symbolic links.
     others: Vec<OwnedFd>,
-    /// Inodes that were found again.
+    /// Inodes that were requested by [`Inherited::lead_to`].
     led_to: HashSet<(u64, u64)>,
-    /// Only what nothing else leads to is left.
+    /// Whether only the last descriptors for inodes without another way to open them are left.
     are_final: bool,
-    /// The device whose inodes are asked for.
+    /// The device whose inodes will be requested.
     device: Option<u64>,
     keeps_named: bool,
 }
 
-/// Flags by which two openings of a file differ, for who reads and writes at given positions.
+/// Flags that distinguish open descriptions of a file, for users that read and write at given
+/// offsets.
 const KINDS: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::PATH);
 
 impl Inherited {
-    /// All that are open but those of everybody. To be called before a worker opens anything.
+    /// Takes all open descriptors except the shared ones. Must be called before a worker opens
+    /// anything.
     fn all_but(everybodys: &BTreeSet<RawFd>) -> io::Result<Self> {
         let mut found = Found::default();
         for number in open_descriptors()? {
@@ -271,15 +273,15 @@ impl Inherited {
         Ok(Self { found: Mutex::new(found) })
     }
 
-    /// How many there are.
+    /// Number of descriptors.
     #[cfg(test)]
     fn count(&self) -> usize {
         let found = self.lock();
         found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
     }
 
-    /// One that leads to an inode, told by device and number, opened in whatever way. Others that
-    /// lead there stay as long as they may be asked for.
+    /// Returns a descriptor for an inode, given by device and number, however it was opened. Other
+    /// descriptors for it are kept while they may be requested.
     #[must_use]
     pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -293,8 +295,8 @@ impl Inherited {
         Some(copy)
     }
 
-    /// Takes one out that leads to an inode and was opened with the same access and the same
-    /// promises of durability as `flags`.
+    /// Removes and returns a descriptor for an inode that was opened with the same access and sync
+    /// flags as `flags`.
     #[must_use]
     pub fn take_opened(&self, device: u64, number: u64, flags: OFlags) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -307,11 +309,11 @@ impl Inherited {
         Some(all.swap_remove(place))
     }
 
-    /// Closes those of a file, and with them the locks that they have on it: the file is about to
-    /// be opened anew.
+    /// Closes the descriptors of a file and so releases their locks, because the file will be
+    /// opened again.
     ///
     /// # Errors
-    /// What the kernel answers about the file, where there is one.
+    /// Errors of the kernel about an existing file.
     pub fn close_file(&self, path: &Path) -> io::Result<()> {
         match rustix::fs::stat(path) {
             Ok(stat) => drop(self.lock().by_inode.remove(&(stat.st_dev, stat.st_ino))),
@@ -321,7 +323,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// A copy of one that is a device, pipe or socket, by its number.
+    /// A copy of a descriptor of a device, pipe or socket, by its number.
     #[must_use]
     pub fn copy_of_device(&self, number: RawFd) -> Option<OwnedFd> {
         let found = self.lock();
@@ -329,15 +331,16 @@ impl Inherited {
         rustix::io::fcntl_dupfd_cloexec(device, 0).ok()
     }
 
-    /// Inodes of a device will be asked for. Where only these descriptors lead to them, one for
-    /// each is kept, and else one for each whose last name is gone.
+    /// Announces requests for inodes of a device. If they can only be opened through these
+    /// descriptors, one descriptor for each inode is kept. Otherwise one is kept for each inode
+    /// without a name.
     pub fn keep_for(&self, device: u64, only_these_lead: bool) {
         let mut found = self.lock();
         (found.device, found.keeps_named) = (Some(device), only_these_lead);
     }
 
-    /// Closes every descriptor but one for each inode that [`Self::keep_for`] names and that
-    /// [`Self::lead_to`] has not answered yet.
+    /// Closes all descriptors except one for each inode that [`Self::keep_for`] selects and
+    /// [`Self::lead_to`] has not returned yet.
     pub fn close_others(&self) {
         let found = &mut *self.lock();
         found.are_final = true;
@@ -363,8 +366,8 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                // Whoever opens a leased file waits for the holder of the lease, which has ended.
-                // The error says that this descriptor has no lease, as most have none.
+                // Opening a leased file waits for the holder of the lease, which has ended. An
+                // error means that this descriptor has no lease, like most.
                 let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }

@@ -1,5 +1,5 @@
-//! How often the kernel passes one of its tracepoints, counted on all processors without a trace:
-//! perf_event_open(2) in counting mode.
+//! Counts how often the kernel passes a tracepoint, on all processors and without recording a
+//! trace: perf_event_open(2) in counting mode.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,15 +9,15 @@ use std::path::Path;
 
 use crate::processors;
 
-/// From include/uapi/linux/perf_event.h: the event is a tracepoint, by its number.
+/// From include/uapi/linux/perf_event.h: the event is a tracepoint, given by its number.
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// `_IOW('$', 6, char *)`: count only what matches a filter.
+/// `_IOW('$', 6, char *)`: count only events that match a filter.
 const PERF_EVENT_IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
 
-/// The first version of `struct perf_event_attr`; the kernel takes what follows as zero.
+/// The first version of `struct perf_event_attr`; the kernel takes later fields as zero.
 #[repr(C)]
 #[derive(Default)]
 struct EventAttributes {
@@ -42,10 +42,10 @@ pub struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// Looks a tracepoint up, such as `fuse/fuse_request_send`, in a mounted tracefs.
+    /// Finds a tracepoint, such as `fuse/fuse_request_send`, in a mounted tracefs.
     ///
     /// # Errors
-    /// `NotFound` where the kernel has no such tracepoint, or nothing is mounted there.
+    /// `NotFound` if the kernel has no such tracepoint, or tracefs is not mounted there.
     pub fn find(tracefs: &Path, name: &str) -> io::Result<Self> {
         let text = fs::read_to_string(tracefs.join("events").join(name).join("id"))?;
         let id = text.trim().parse().map_err(|error| {
@@ -55,19 +55,19 @@ impl Tracepoint {
     }
 }
 
-/// Counts since it was made.
+/// Counts events since its creation.
 #[derive(Debug)]
 pub struct Counter {
-    /// One event a processor.
+    /// One event for each processor.
     events: Vec<OwnedFd>,
 }
 
 impl Counter {
-    /// Begins to count, on every processor, what matches a filter in the kernel's language, such
-    /// as `connection == 46`.
+    /// Starts counting the events on every processor that match a filter in the kernel's language,
+    /// such as `connection == 46`.
     ///
     /// # Errors
-    /// `EACCES` or `EPERM` without CAP_PERFMON, `EINVAL` for a filter the kernel does not
+    /// `EACCES` or `EPERM` without CAP_PERFMON; `EINVAL` for a filter that the kernel does not
     /// understand.
     pub fn new(tracepoint: Tracepoint, filter: &str) -> io::Result<Self> {
         let filter = CString::new(filter)?;
@@ -78,10 +78,10 @@ impl Counter {
         Ok(Self { events })
     }
 
-    /// How often so far.
+    /// Number of events so far.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn count(&self) -> io::Result<u64> {
         let mut total = 0;
         for event in &self.events {

@@ -1,4 +1,4 @@
-//! Clocks and processor time: of this process, of its children, of another process, of the machine.
+//! Clocks and processor time of this process, its children, another process, and the machine.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::file_handle::check;
 
-/// A reading of CLOCK_MONOTONIC_RAW: no adjustment of the system's time reaches it.
+/// A reading of CLOCK_MONOTONIC_RAW, which is not affected by adjustments of the system time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::MonotonicRaw);
@@ -37,7 +37,7 @@ impl Sub for Instant {
     }
 }
 
-/// Whose processor time.
+/// The subject of a processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The whole process.
@@ -48,17 +48,17 @@ pub enum Who {
     Children,
 }
 
-/// Processor time spent.
+/// Processor time used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
-    /// In the programme itself.
+    /// In the program itself.
     pub user: Duration,
     /// In the kernel on its behalf.
     pub system: Duration,
 }
 
 impl ProcessorTime {
-    /// Processor time spent so far.
+    /// Processor time used so far.
     #[must_use]
     pub fn of(who: Who) -> Self {
         let who = match who {
@@ -83,11 +83,11 @@ fn duration(time: libc::timeval) -> Duration {
         + Duration::from_micros(time.tv_usec.unsigned_abs())
 }
 
-/// Processor time (user and system together, to the nanosecond, threads that have ended
-/// included) of another process.
+/// Processor time of another process: user and system time together, in nanoseconds, including
+/// threads that have ended.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process.
+/// `ESRCH` if there is no such process.
 pub fn processor_time_of(pid: u32) -> Result<Duration> {
     let mut clock: libc::clockid_t = 0;
     let pid = libc::pid_t::try_from(pid).or(Err(Errno::SRCH))?;
@@ -102,10 +102,10 @@ pub fn processor_time_of(pid: u32) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
-/// Bytes of memory that could be had without swapping, cached files given up.
+/// Bytes of memory available without swapping, if cached files are dropped.
 ///
 /// # Errors
-/// Where /proc/meminfo can't be read or does not tell.
+/// /proc/meminfo can't be read or lacks the value.
 pub fn memory_available() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     parse_available(&text).ok_or_else(|| {
@@ -118,17 +118,17 @@ fn parse_available(text: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// Time all processors together spent since the machine started; exact to a scheduler tick
+/// Time used by all processors together since the machine started; accurate to a scheduler tick
 /// (usually 10 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTime {
-    /// In programmes, low priority included.
+    /// In programs, including those of low priority.
     pub user: Duration,
-    /// In the kernel, interrupts included.
+    /// In the kernel, including interrupts.
     pub system: Duration,
-    /// With nothing to do but wait for a device.
+    /// Idle while waiting for a device.
     pub input_output_wait: Duration,
-    /// Taken by the hypervisor for other machines.
+    /// Taken by the hypervisor for other virtual machines.
     pub steal: Duration,
 }
 
@@ -136,7 +136,7 @@ impl MachineTime {
     /// Reads /proc/stat.
     ///
     /// # Errors
-    /// Where it can't be read or does not parse.
+    /// It can't be read or parsed.
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         Self::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(MachineTime::parse("intr 1\n", 100), None);
     }
 
-    /// Spinning for a while shows in the clock, in this process's time and in the time another
-    /// process would read of it.
+    /// Busy work is visible in the clock, in this process's time, and in the time that another
+    /// process would read.
     #[test]
     fn work_shows_in_every_clock() {
         let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));
@@ -199,7 +199,7 @@ mod tests {
             let spent = ProcessorTime::of(Who::Process) - own;
             spent.user + spent.system
         };
-        // A machine with much to do gives little of itself in any time by the wall.
+        // On a busy machine, a process may get little processor time in any wall-clock interval.
         while spent() < Duration::from_millis(50) {
             assert!(start.elapsed() < Duration::from_secs(60), "{:?}", spent());
             sum = std::hint::black_box(sum.wrapping_add(1));

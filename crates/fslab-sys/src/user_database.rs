@@ -1,11 +1,11 @@
-//! Numbers of users and groups by their names, as the system's name service has them: local files,
-//! LDAP or whatever the machine is set up for.
+//! Numbers of users and groups by name, from the system's name service: local files, LDAP or any
+//! other configured source.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Room for the texts of an entry, in bytes: groups list their members there.
+/// Range of buffer sizes for the texts of an entry, in bytes: group entries list their members.
 const ROOM: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
 
 /// Asks the name service for the number in an entry.
@@ -25,23 +25,23 @@ macro_rules! ask {
     };
 }
 
-/// The number of a user; `None` where there is none of the name.
+/// The number of a user; `None` if there is no such user.
 ///
 /// # Errors
-/// What the name service answers where it can't tell.
+/// Errors of the name service.
 pub fn user(name: &str) -> io::Result<Option<u32>> {
     ask!(name, getpwnam_r, passwd, pw_uid)
 }
 
-/// The number of a group; `None` where there is none of the name.
+/// The number of a group; `None` if there is no such group.
 ///
 /// # Errors
-/// As [`user`].
+/// As for [`user`].
 pub fn group(name: &str) -> io::Result<Option<u32>> {
     ask!(name, getgrnam_r, group, gr_gid)
 }
 
-/// Asks with more room until the answer fits.
+/// Repeats a query with a larger buffer until the answer fits.
 fn look_up(
     name: &str,
     ask: impl Fn(&CString, &mut [c_char], &mut Option<u32>) -> c_int,
@@ -55,7 +55,7 @@ fn look_up(
             0 => return Ok(found),
             libc::ERANGE if length < *ROOM.end() => length *= 2,
             libc::EINTR => {}
-            // So name services say that there is none, too.
+            // Some name services report a missing name with these errors.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }

@@ -1,4 +1,4 @@
-//! fs-verity: files that can't be changed any more, every read of which is checked.
+//! fs-verity: immutable files whose content is verified at every read.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -28,11 +28,11 @@ struct EnableVerity {
 
 const _: () = assert!(size_of::<EnableVerity>() == 128);
 
-/// Makes a file unchangeable, with a tree of SHA-256 sums that every read is checked by. The file
-/// must be open for reading only, and nobody may have it open for writing.
+/// Makes a file immutable, with a tree of SHA-256 hashes that verifies every read. The file must be
+/// open for reading only, and no process may have it open for writing.
 ///
 /// # Errors
-/// `ENOTTY` or `EOPNOTSUPP` where the kernel or the file system has no fs-verity.
+/// `ENOTTY` or `EOPNOTSUPP` if the kernel or the file system has no fs-verity.
 pub fn enable_verity(file: impl AsFd, block_size: u32) -> Result<()> {
     let argument =
         EnableVerity { version: 1, hash_algorithm: SHA256, block_size, ..EnableVerity::default() };
@@ -51,8 +51,8 @@ mod tests {
 
     use super::enable_verity;
 
-    /// It works here, or is refused as what a file system lacks; a wrong number or structure would
-    /// be EFAULT or EINVAL.
+    /// The call succeeds or fails as unsupported. A wrong number or structure would cause EFAULT or
+    /// EINVAL.
     #[test]
     fn the_request_is_known_or_lacking() {
         let mut file = tempfile::NamedTempFile::new_in(".").unwrap();

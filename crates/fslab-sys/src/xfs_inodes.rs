@@ -1,4 +1,4 @@
-//! `XFS_IOC_BULKSTAT`: what XFS knows of an inode by its number alone. Root only.
+//! `XFS_IOC_BULKSTAT`: data about an XFS inode, given only its number. Root only.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -7,17 +7,17 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::file_handle::check;
 
-/// `_IOR('X', 127, struct xfs_bulkstat_req)`; the number holds the size of the header alone.
+/// `_IOR('X', 127, struct xfs_bulkstat_req)`; the encoded size is that of the header only.
 const BULKSTAT: libc::c_ulong = 0x8040_587f;
 
-/// `XFS_BULK_IREQ_SPECIAL`: the number is not one of an inode but of a role.
+/// `XFS_BULK_IREQ_SPECIAL`: the number stands for a special inode.
 const SPECIAL: u32 = 1 << 1;
 
 /// `XFS_BULK_IREQ_SPECIAL_ROOT`: the root directory.
 const SPECIAL_ROOT: u64 = 1;
 
-/// The kernel's `struct xfs_bulkstat_req` with room for one inode, of whose `struct xfs_bulkstat`
-/// most has no name here.
+/// The kernel's `struct xfs_bulkstat_req` with space for one inode; most fields of its `struct
+/// xfs_bulkstat` are not named here.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct OneInode {
@@ -34,7 +34,7 @@ struct OneInode {
 }
 const _: () = assert!(size_of::<OneInode>() == 64 + 192);
 
-/// The number of the root directory of the XFS that an open file lies in.
+/// The number of the root directory of the XFS that contains an open file.
 ///
 /// # Errors
 /// `ENOTTY` on other file systems, `EPERM` without CAP_SYS_ADMIN.
@@ -43,12 +43,12 @@ pub fn root(file: impl AsFd) -> Result<u64, Errno> {
     root.map(|root| root.number).ok_or(Errno::STALE)
 }
 
-/// The generation of the inode that has a number now.
+/// The generation of the inode that currently has a number.
 ///
 /// # Errors
-/// `ESTALE` where none has it, and those of [`root`].
+/// `ESTALE` if no inode has it, and those of [`root`].
 pub fn generation(file: impl AsFd, number: u64) -> Result<u32, Errno> {
-    // Where the number is free, the next inode is found.
+    // If the number is free, the kernel returns the next inode.
     let found = ask(file, number, 0)?.filter(|found| found.number == number);
     found.map(|found| found.generation).ok_or(Errno::STALE)
 }

@@ -1,10 +1,11 @@
-//! Names that tell nothing: keyed hashes, which nobody without the key can test a guess against.
+//! Anonymises names: a keyed hash replaces each name, and nobody can test a guess without the key.
 //!
 //! A name becomes 24 hexadecimal digits (96 bits of keyed BLAKE3), whatever its length. Its
-//! extension stays if it is one of [`KNOWN_EXTENSIONS`], because what kind of files there are is
-//! what traces are studied for; any other could be a name itself, and goes into the hash. The same
-//! key gives the same names, so that traces of one tree can be compared. Directories in the target
-//! of a symbolic link are hashed one by one, so that links still lead where they did. Numbers
+//! extension stays if it is one of [`KNOWN_EXTENSIONS`], because studies of traces need the types
+//! of files. Any other extension could be a name itself and is hashed with the name.
+//!
+//! The same key gives the same names, so traces of one tree can be compared. The directories in the
+//! target of a symbolic link are hashed one by one, so links still lead to the same files. Numbers
 //! (inodes, users, groups, processes, sizes, times) stay.
 
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::record::Record;
 
-/// Extensions that are kept.
+/// Extensions that stay in an anonymised name.
 #[rustfmt::skip]
 pub const KNOWN_EXTENSIONS: &[&str] = &[
     "a", "avi", "bak", "bin", "bz2", "c", "cc", "class", "conf", "cpp", "css", "csv", "d", "db",
@@ -24,13 +25,13 @@ pub const KNOWN_EXTENSIONS: &[&str] = &[
     "yml", "zip", "zst",
 ];
 
-/// A key has at least so many bytes.
+/// Minimum length of a key in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
-/// Separates our use of a key file from any other use of it.
+/// Domain separation: another use of the same key file gives other hashes.
 const CONTEXT: &str = "fslab 2026-11 names in traces";
 
-/// Prefixes of extended attributes that the kernel gives a meaning.
+/// Namespaces of extended attributes, to which the kernel gives a meaning.
 const ATTRIBUTE_NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"system."];
 
 /// Replaces names by keyed hashes.
@@ -39,10 +40,10 @@ pub struct Anonymiser {
 }
 
 impl Anonymiser {
-    /// Takes the key from a file: at least 16 bytes that nobody can guess.
+    /// Reads the key from a file: at least 16 bytes that nobody can guess.
     ///
     /// # Errors
-    /// [`Error::Unfit`], or what the system answers.
+    /// [`Error::Unfit`] for a shorter key, and errors of the system.
     pub fn from_key_file(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
@@ -53,7 +54,7 @@ impl Anonymiser {
         Ok(Self { key: blake3::derive_key(CONTEXT, &secret) })
     }
 
-    /// What stands for a name.
+    /// Returns the replacement for a name.
     #[must_use]
     pub fn name(&self, name: &[u8]) -> Vec<u8> {
         if matches!(name, b"" | b"." | b"..") {
@@ -67,15 +68,15 @@ impl Anonymiser {
         }
     }
 
-    /// What stands for the target of a symbolic link.
+    /// Returns the replacement for the target of a symbolic link.
     #[must_use]
     pub fn path(&self, path: &[u8]) -> Vec<u8> {
         let parts: Vec<_> = path.split(|byte| *byte == b'/').map(|part| self.name(part)).collect();
         parts.join(&b'/')
     }
 
-    /// What stands for the name of an extended attribute. `system.` and `security.` attributes are
-    /// the kernel's own and keep their names.
+    /// Returns the replacement for the name of an extended attribute. `system.` and `security.`
+    /// attributes belong to the kernel and keep their names.
     #[must_use]
     pub fn attribute(&self, name: &[u8]) -> Vec<u8> {
         if name.starts_with(b"system.") || name.starts_with(b"security.") {
@@ -86,14 +87,15 @@ impl Anonymiser {
         [namespace, &self.name(&name[namespace.len()..])].concat()
     }
 
-    /// What stands for a checksum: that of a short text could be found by trying.
+    /// Returns the replacement for a checksum. The checksum of a short text could reveal the text
+    /// to a search over all short texts.
     fn checksum(&self, checksum: u64, size: u64) -> u64 {
         let told = [checksum.to_le_bytes(), size.to_le_bytes()].concat();
         let hash = self.hash(&told);
         hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// Hides what a record tells. Data can't be hidden and is removed.
+    /// Anonymises a record. Data can't be anonymised and is removed.
     pub(crate) fn apply(&self, record: &mut Record) {
         use fslab_vfs::Operation::{Getxattr, Listxattr, Readlink, Removexattr, Setxattr, Symlink};
         for name in [&mut record.name, &mut record.new_name].into_iter().flatten() {

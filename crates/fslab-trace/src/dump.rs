@@ -8,11 +8,11 @@ use crate::escape::escape;
 use crate::paths::Paths;
 use crate::record::{Record, flag};
 
-/// A record to be shown, with what is known of its inodes.
+/// A record to print, with the known paths of its inodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a>(pub &'a Record, pub &'a Paths);
 
-/// The name of a record's error number.
+/// Returns the name of a record's error number.
 #[must_use]
 pub(crate) fn errno_name(errno: u32) -> String {
     i32::try_from(errno).map_or_else(
@@ -48,7 +48,8 @@ impl Line<'_> {
         paths.of(ino).unwrap_or_else(|| format!("#{ino}"))
     }
 
-    /// Where, what, how: only what the operation has.
+    /// Returns the operation's arguments, such as inode, offset and size. Arguments that it does
+    /// not have are absent.
     fn arguments(&self) -> Vec<String> {
         let Self(record, _) = self;
         let mut shown = Vec::new();
@@ -88,7 +89,7 @@ impl Line<'_> {
             }
         }
         if let Some(ino) = record.inode {
-            // The inode of `link` stands before its new name.
+            // For `link`, the inode comes before its new name.
             let place = if record.operation == Operation::Link { 0 } else { shown.len() };
             shown.insert(place, self.inode(ino));
         }

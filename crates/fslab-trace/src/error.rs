@@ -1,4 +1,4 @@
-//! Why a trace can't be written or read.
+//! Errors of writing and reading traces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A segment is no Parquet file, or a damaged one.
+    /// A segment is not a Parquet file, or is damaged.
     #[error("{} is not a segment of a trace, or is damaged: {source}", path.display())]
     Parquet {
         /// The segment.
@@ -27,7 +27,7 @@ pub enum Error {
         #[source]
         source: parquet::errors::ParquetError,
     },
-    /// What was named can't be used for a trace.
+    /// The named file or directory can't be used for a trace.
     #[error("{} {what}", path.display())]
     Unfit {
         /// The file or directory.
@@ -35,22 +35,22 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// Records could not be saved and are gone.
+    /// Records could not be saved and are lost.
     #[error("{}: {records} records were lost: {reason}", path.display())]
     Lost {
         /// The trace.
         path: PathBuf,
-        /// How many.
+        /// Number of lost records.
         records: u64,
         /// The first reason.
         reason: String,
     },
-    /// What a trace found can't be made on the target of a replay.
+    /// A file that existed before the trace can't be made on the target of a replay.
     #[error("making '{name}' for the replay: {source}")]
     Populate {
         /// The name.
         name: String,
-        /// What the target answered.
+        /// The target's error.
         #[source]
         source: fslab_vfs::Error,
     },
@@ -61,13 +61,13 @@ impl Error {
         Self::Unfit { path: path.to_owned(), what: what.into() }
     }
 
-    /// For `map_err` on what the system answers about a file.
+    /// Converts the system's error about a file, for `map_err`.
     pub(crate) fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }
     }
 
-    /// For `map_err` on what Parquet says about a segment.
+    /// Converts a Parquet error about a segment, for `map_err`.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.to_owned();
         move |source| Self::Parquet { path, source }

@@ -1,7 +1,8 @@
-//! Names are bytes; Parquet text is UTF-8. A backslash doubles, and a byte that is no UTF-8 becomes
-//! `\xHH`: all tools can show the text, and every name comes back as it was.
+//! Escapes names. Names are bytes, but text in Parquet is UTF-8. A backslash is doubled, and a byte
+//! that is not UTF-8 becomes `\xHH`. So all tools can show the text, and each name can be restored
+//! exactly.
 
-/// Text of bytes.
+/// Escapes bytes as text.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -17,7 +18,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that a text stands for; `None` where it was not made by [`escape`].
+/// Returns the bytes of an escaped text; `None` if [`escape`] did not make it.
 pub fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     if !text.contains(&b'\\') {
         return Some(text.to_vec());

@@ -1,8 +1,9 @@
-//! What a trace found rather than made: files and directories that must be there before its
-//! operations can be done again.
+//! The files and directories that existed before a trace. A replay needs them before it can do the
+//! operations.
 //!
-//! Told by lookups that succeed on names which the trace has neither made nor removed. Names that
-//! were only listed, and contents, are not known: files get their size and whatever fills them.
+//! Successful lookups of names that the trace has neither made nor removed reveal them. Names that
+//! were only listed stay unknown. Contents are unknown too: files get their size and arbitrary
+//! contents.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,30 +17,30 @@ use crate::error::{Error, Result};
 use crate::escape::escape;
 use crate::record::Record;
 
-/// Files are written in pieces of so many bytes.
+/// Files are written in pieces of this many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// The root's place in the list of nodes.
+/// Index of the root in the list of nodes.
 const ROOT: usize = 0;
 
-/// What a trace found.
+/// The files and directories that existed before a trace.
 #[derive(Debug)]
 pub struct Inventory {
     nodes: Vec<Node>,
-    /// The node of an inode that the kernel remembers, and its lookups.
+    /// Node and number of lookups of each inode that the kernel remembers.
     inodes: HashMap<u64, (usize, u64)>,
-    /// What a name in a directory stands for; `None` where the trace tells that it is gone.
+    /// Node of each name in a directory; `None` if the trace shows that the name does not exist.
     names: HashMap<(usize, Vec<u8>), Option<usize>>,
 }
 
 /// A file of the traced tree.
 #[derive(Debug, Default)]
 struct Node {
-    /// Its names before the trace; none for what the trace made.
+    /// Its names before the trace; none for a file that the trace made.
     names: Vec<(usize, Vec<u8>)>,
     mode: u32,
     size: u64,
-    /// Where a symbolic link leads, if the trace tells.
+    /// Target of a symbolic link, if the trace contains it.
     target: Option<Vec<u8>>,
 }
 
@@ -54,7 +55,7 @@ impl Default for Inventory {
 }
 
 impl Inventory {
-    /// Takes note of a record; to be called with every record of a trace, in order.
+    /// Learns from a record. Must be called with every record of a trace, in order.
     pub fn learn(&mut self, record: &Record) {
         if record.errno != 0 {
             return self.learn_absence(record);
@@ -87,19 +88,19 @@ impl Inventory {
         }
     }
 
-    /// How many files and directories were found.
+    /// Returns the number of files and directories found.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.iter().filter(|node| !node.names.is_empty()).count()
     }
 
-    /// Whether the trace made everything it used.
+    /// Whether the trace made every file and directory that it used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes everything on a target and answers how many files that were.
+    /// Makes all files and directories on a target and returns their number.
     ///
     /// # Errors
     /// [`Error::Populate`] with the name that could not be made.
@@ -140,7 +141,7 @@ impl Inventory {
         self.names.insert((parent, name.clone()), None).flatten()
     }
 
-    /// The kernel remembers the inode answered once more.
+    /// Counts one more lookup of the inode that the operation returned.
     fn remember(&mut self, record: &Record, node: usize) {
         if let Some(ino) = record.result_inode {
             let remembered = self.inodes.entry(ino).or_insert((node, 0));
@@ -149,7 +150,7 @@ impl Inventory {
         }
     }
 
-    /// A name that is not there now was not there before, unless the trace removed it.
+    /// A name that does not exist now did not exist before, unless the trace removed it.
     fn learn_absence(&mut self, record: &Record) {
         let absent = fslab_vfs::Errno::NOENT.raw_os_error().cast_unsigned();
         if record.operation == Operation::Lookup
@@ -168,7 +169,7 @@ impl Inventory {
         let remembered = record.result_inode.and_then(|ino| self.inodes.get(&ino)).copied();
         let node = match (self.names.get(&place), remembered) {
             (Some(Some(node)), _) => *node,
-            // Made behind the trace's back.
+            // Made by something that the trace did not record.
             (Some(None), _) => self.add(Node::default()),
             (None, Some((node, _))) => node,
             (None, None) => self.add(Node {

@@ -1,13 +1,13 @@
-//! Recorded operations of a file system: what a trace is, how it is written, read and shown, and
-//! the replayer that does the operations again.
+//! Recorded operations of a file system: the trace format, its writer, its reader, and the replayer
+//! that does the operations again.
 //!
 //! A trace is a directory of Parquet files, so that any tool can read it; `docs/formats/trace.md`
 //! describes them. [`Recorder`] takes records from the threads that serve requests and writes them
-//! in a thread of its own; [`Reader`] gives them back; [`Replayer`] does them again on any
+//! in its own thread. [`Reader`] reads them, and [`Replayer`] does them again on any
 //! [`fslab_vfs::FileSystem`].
 //!
-//! This is the only crate that knows this format. It knows no layer and no mount; clocks are
-//! parameters.
+//! This is the only crate that knows the format. It depends on no layer and no mount, and clocks
+//! are parameters.
 //!
 //! ```
 //! use fslab_trace::{Record, Replayer, Settings};

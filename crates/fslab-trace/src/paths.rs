@@ -1,4 +1,4 @@
-//! Where inodes are in the tree, learnt from the records that go by.
+//! Paths of inodes in the tree, learnt from the records read so far.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +8,12 @@ use fslab_vfs::{Ino, InodePaths, Operation, RenameMode};
 use crate::escape::escape;
 use crate::record::Record;
 
-/// What is known of the names of inodes.
+/// The known names of inodes.
 #[derive(Debug, Default)]
 pub struct Paths(InodePaths);
 
 impl Paths {
-    /// Takes note of a record.
+    /// Learns from a record.
     pub fn learn(&mut self, record: &Record) {
         if record.errno != 0 {
             return;
@@ -39,7 +39,7 @@ impl Paths {
         }
     }
 
-    /// The path of an inode from the root; `None` where the trace has not told it.
+    /// Returns the path of an inode from the root; `None` if no record has shown it.
     #[must_use]
     pub fn of(&self, ino: u64) -> Option<String> {
         self.0.of(Ino(ino)).map(|path| escape(&path))

@@ -1,7 +1,7 @@
 //! Reads a trace: a directory of segments, or one segment.
 //!
-//! Segments may come from anywhere. What they claim is bounded before memory is taken for it, and a
-//! defect of the Parquet library that a damaged file brings out is an error of that file.
+//! Segments may come from untrusted sources. The sizes that they claim are checked before memory is
+//! allocated. A panic of the Parquet library on a damaged file becomes an error of that file.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::format::{COLUMNS, Cell, Kind, Metadata, VERSION, segment_number};
 use crate::record::Record;
 
-/// A row group with more rows than this is not ours.
+/// Maximum rows of a row group: fslab never writes more.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
 
-/// Nor is one that decodes to more bytes.
+/// Maximum decoded bytes of a row group, for the same reason.
 const GROUP_BYTES_MAX: i64 = 1 << 30;
 
 /// The records of a trace, in order.
@@ -33,14 +33,14 @@ pub struct Reader {
     missing: u64,
 }
 
-/// What a segment says about itself.
+/// A segment's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Where it is.
+    /// Path of the segment.
     pub path: PathBuf,
-    /// What its footer says.
+    /// Metadata in the footer.
     pub metadata: Metadata,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
@@ -48,7 +48,7 @@ impl Reader {
     /// Opens a trace, or one segment of it.
     ///
     /// # Errors
-    /// [`Error::Unfit`], or what the system answers.
+    /// [`Error::Unfit`] for a directory without a segment, and errors of the system.
     pub fn open(path: &Path) -> Result<Self> {
         let status = path.metadata().map_err(Error::file(path))?;
         let segments = if status.is_dir() { segments_in(path)? } else { vec![path.to_owned()] };
@@ -56,14 +56,15 @@ impl Reader {
         Ok(Self { segments, rows, last: None, next_sequence: 1, missing: 0 })
     }
 
-    /// What the segment says that was read last; that of the whole trace, at its end.
+    /// Returns the metadata of the segment that was read last. After the last record it describes
+    /// the whole trace.
     #[must_use]
     pub fn last_segment(&self) -> Option<&SegmentInfo> {
         self.last.as_ref()
     }
 
-    /// Records that are missing between those read so far: lost when the trace was written, or in
-    /// segments that are not there.
+    /// Returns the number of records missing so far. They were lost when the trace was written, or
+    /// are in segments that do not exist.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.missing
@@ -106,7 +107,7 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(segments.into_iter().map(|(_, path)| path).collect())
 }
 
-/// A whole segment.
+/// Reads a whole segment.
 fn read_segment(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
     let read = catch_unwind(AssertUnwindSafe(|| read_segment_of_any_kind(path)));
     read.unwrap_or_else(|_panic| Err(Error::unfit(path, "is damaged beyond reading")))
@@ -153,7 +154,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
         return Err(Error::unfit(path, "claims more than a segment may hold"));
     }
     let start = records.len();
-    // Every record has an operation, which replaces this one.
+    // The column `operation` replaces this operation in every record.
     records.resize_with(start + rows as usize, || Record::new(Operation::Lookup));
     let schema = told.schema_descr();
     for column in COLUMNS {

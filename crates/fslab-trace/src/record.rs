@@ -1,22 +1,22 @@
-//! One operation as a trace holds it.
+//! One operation of a trace.
 
 use fslab_vfs::Operation;
 
-/// One operation with its arguments and its result. Which fields an operation has is listed in
-/// `docs/formats/trace.md`; the others are `None`.
+/// One operation with its arguments and its result. `docs/formats/trace.md` lists the fields of
+/// each operation; the others are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Place in the order in which operations ended, from 1 without gaps.
+    /// Position in the order in which operations ended, from 1; a gap means lost records.
     pub sequence: u64,
-    /// When it began, in nanoseconds since the trace did.
+    /// Start of the operation, in nanoseconds since the start of the trace.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration of the operation in nanoseconds.
     pub duration_ns: u64,
-    /// When it was asked for, in nanoseconds since 1970; unknown for `forget`.
+    /// Time of the request, in nanoseconds since 1970; unknown for `forget`.
     pub time_ns: Option<i64>,
     /// The thread that served it, numbered from 1.
     pub thread: u32,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
     /// The calling thread; 0 for the kernel itself.
     pub pid: Option<u32>,
@@ -24,9 +24,9 @@ pub struct Record {
     pub uid: Option<u32>,
     /// The caller's file-system group id.
     pub gid: Option<u32>,
-    /// The caller's umask, where the operation creates.
+    /// The caller's umask, if the operation creates a file.
     pub umask: Option<u32>,
-    /// The inode it is about.
+    /// The inode that the operation works on.
     pub inode: Option<u64>,
     /// The directory of `name`.
     pub parent: Option<u64>,
@@ -36,13 +36,14 @@ pub struct Record {
     pub new_parent: Option<u64>,
     /// The new name of `rename` and `link`.
     pub new_name: Option<Vec<u8>>,
-    /// The open file or directory it goes through.
+    /// The handle of the open file or directory that the operation uses.
     pub handle: Option<u64>,
-    /// Where, in bytes; for `readdir` the cookie.
+    /// Offset in bytes; for `readdir` the cookie.
     pub offset: Option<u64>,
-    /// How many bytes were asked for or given; the new size of `setattr`; lookups of `forget`.
+    /// Bytes requested, or bytes to write; the new size of `setattr`; the number of lookups of
+    /// `forget`.
     pub size: Option<u64>,
-    /// Flags as the operation has them.
+    /// Flags of the operation.
     pub flags: Option<u32>,
     /// File mode before the umask; the new permissions of `setattr`.
     pub mode: Option<u32>,
@@ -54,46 +55,46 @@ pub struct Record {
     pub group: Option<u32>,
     /// New access time of `setattr`: seconds since 1970.
     pub accessed_s: Option<i64>,
-    /// And nanoseconds.
+    /// Nanoseconds of the new access time.
     pub accessed_ns: Option<u32>,
     /// New modification time of `setattr`: seconds since 1970.
     pub modified_s: Option<i64>,
-    /// And nanoseconds.
+    /// Nanoseconds of the new modification time.
     pub modified_ns: Option<u32>,
     /// The source of `copy_file_range`.
     pub from_inode: Option<u64>,
-    /// The source's open file.
+    /// Handle of the source.
     pub from_handle: Option<u64>,
-    /// Where in the source.
+    /// Offset in the source, in bytes.
     pub from_offset: Option<u64>,
-    /// Target of a symbolic link (made, or answered), or name of an extended attribute.
+    /// Target of a symbolic link (made or read), or name of an extended attribute.
     pub text: Option<Vec<u8>>,
-    /// Checksum of what was written: CRC32C, or keyed in an anonymised trace.
+    /// Checksum of the written data: CRC32C, or a keyed hash in an anonymised trace.
     pub checksum: Option<u64>,
-    /// What was written, where the trace keeps it.
+    /// The written data, if the trace contains it.
     pub data: Option<Vec<u8>>,
     /// 0 for success, else the error number of Linux.
     pub errno: u32,
-    /// Bytes read, written or copied; the offset found; entries listed.
+    /// Bytes read, written or copied; the offset found; the number of entries listed.
     pub result: Option<u64>,
-    /// The inode answered.
+    /// The inode that the operation returned.
     pub result_inode: Option<u64>,
-    /// The open file or directory answered.
+    /// Handle of the file or directory that the operation opened.
     pub result_handle: Option<u64>,
-    /// `st_mode` of the inode answered.
+    /// `st_mode` of the returned inode.
     pub result_mode: Option<u32>,
-    /// Size of the inode answered, in bytes.
+    /// Size of the returned inode, in bytes.
     pub result_size: Option<u64>,
 }
 
 impl Record {
-    /// A record of an operation about which nothing is known yet.
+    /// Makes a record of an operation with all other fields empty.
     #[must_use]
     pub fn new(operation: Operation) -> Self {
         Self { operation, ..Self::default() }
     }
 
-    /// Bytes it takes in memory beyond its own size.
+    /// Returns the bytes that the record takes in memory beyond its own size.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let held = [&self.name, &self.new_name, &self.text, &self.data];
@@ -101,20 +102,20 @@ impl Record {
     }
 }
 
-/// Bits of [`Record::flags`] that the trace format defines itself.
+/// Bits of [`Record::flags`] that the trace format itself defines.
 pub mod flag {
-    /// `setattr`: the access time becomes the present time.
+    /// `setattr`: set the access time to the current time.
     pub const ACCESSED_NOW: u32 = 1;
-    /// `setattr`: the modification time becomes the present time.
+    /// `setattr`: set the modification time to the current time.
     pub const MODIFIED_NOW: u32 = 2;
     /// `setattr`, `write`: the caller lacks CAP_FSETID.
     pub const KILL_SET_ID: u32 = 4;
-    /// `write`: at the end, wherever that is then.
+    /// `write`: append at the end of the file, wherever that is at the time.
     pub const APPEND: u32 = 8;
-    /// `fsync`, `fsyncdir`: only what is needed to read the bytes.
+    /// `fsync`, `fsyncdir`: only the data and the metadata needed to read it.
     pub const DATA_ONLY: u32 = 1;
-    /// `lseek`: the next hole, not the next data.
+    /// `lseek`: find the next hole, not the next data.
     pub const HOLE: u32 = 1;
-    /// `fileattr_get`, `fileattr_set`: in the form of `FS_IOC_FSGETXATTR`.
+    /// `fileattr_get`, `fileattr_set`: use the form of `FS_IOC_FSGETXATTR`.
     pub const EXTENDED: u32 = 1;
 }

@@ -1,8 +1,8 @@
-//! Takes records from many threads and writes them in one of its own.
+//! Takes records from many threads and writes them in its own thread.
 //!
-//! Nothing is lost on the way: the queue is bounded, and who finds it full waits. The writing
-//! thread is woken when much has come, not for each record, because a wake-up costs more than all
-//! the rest; what comes slowly waits for the next save.
+//! The queue loses nothing: it is bounded, and a thread that finds it full waits. The writing
+//! thread is not woken for each record but when much is in the queue, because a wake-up costs more
+//! than everything else. Records that come slowly wait for the next save.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::writer::TraceWriter;
 
-/// So much may wait to be written; a record counts its own size and what it holds.
+/// Size of a full queue in bytes. A record counts its own size and the bytes that it holds.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 
-/// The writing thread is woken when so much waits.
+/// The writing thread is woken when the queue reaches this size in bytes.
 const WAKE_BYTES: usize = 1 << 20;
 
-/// How long to wait before writing is tried again where it failed.
+/// Wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What happens when the trace can't be written, such as on a full disk.
@@ -35,30 +35,30 @@ pub enum WhenFull {
     Wait,
 }
 
-/// How a recorder works.
+/// Options of a recorder.
 pub struct RecorderOptions {
-    /// What is not saved for so long is saved.
+    /// Records are saved at least this often.
     pub save_every: Duration,
-    /// What happens when it can't be written.
+    /// What to do if the trace can't be written.
     pub when_full: WhenFull,
-    /// Hides the names.
+    /// Anonymises the names, if present.
     pub anonymiser: Option<Anonymiser>,
 }
 
-/// How far a recorder has come.
+/// Progress of a recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderState {
     /// Records taken.
     pub taken: u64,
     /// Records on disk.
     pub saved: u64,
-    /// Records given up.
+    /// Records lost.
     pub lost: u64,
-    /// Files begun.
+    /// Segments begun.
     pub segments: u64,
     /// Bytes on disk.
     pub bytes: u64,
-    /// How often an operation had to wait for the writing thread.
+    /// Number of operations that had to wait for the writing thread.
     pub waits: u64,
 }
 
@@ -70,9 +70,9 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Something came, or the end.
+    /// Signals many records, the first record or the end to the writing thread.
     came: Condvar,
-    /// There is room again.
+    /// Signals that there is room in the queue again.
     room: Condvar,
     state: Mutex<RecorderState>,
 }
@@ -83,7 +83,7 @@ struct Queue {
     bytes: usize,
     taken: u64,
     waits: u64,
-    /// The writing thread waits for the first record, however long it takes.
+    /// The writing thread waits for the first record, without a time limit.
     idle: bool,
     ended: bool,
 }
@@ -92,7 +92,7 @@ impl Recorder {
     /// Starts the writing thread.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// Fails if the system can't start a thread.
     pub fn start(
         writer: TraceWriter,
         options: RecorderOptions,
@@ -123,7 +123,7 @@ impl Recorder {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes a record; its sequence number is set here. Waits while the queue is full.
+    /// Takes a record and sets its sequence number. Waits while the queue is full.
     pub fn record(&self, mut record: Record) {
         let weight = size_of::<Record>() + record.held_bytes();
         let mut queue = self.shared.queue.lock();
@@ -137,14 +137,14 @@ impl Recorder {
         queue.bytes += weight;
         queue.records.push_back(record);
         let much = before < WAKE_BYTES && queue.bytes >= WAKE_BYTES;
-        // Whoever waits for the first record is told of it, however large it is.
+        // An idle writing thread is woken for the first record, however small it is.
         let was_idle = std::mem::take(&mut queue.idle);
         if much || was_idle {
             self.shared.came.notify_one();
         }
     }
 
-    /// How far it has come.
+    /// Returns the progress.
     #[must_use]
     pub fn state(&self) -> RecorderState {
         let queue = self.shared.queue.lock();
@@ -156,12 +156,13 @@ impl Recorder {
     /// Writes everything and closes the trace. Later calls do nothing.
     ///
     /// # Errors
-    /// [`Error::Lost`] where records were lost, or what the system answers.
+    /// [`Error::Lost`] if records were lost, and errors of the system.
     pub fn finish(&self) -> Result<()> {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
         self.shared.came.notify_one();
-        // A panic there is a defect; it goes on here, where somebody sees it.
+        // A panic in the writing thread is a defect; it is raised again here, where somebody sees
+        // it.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -178,13 +179,13 @@ impl Drop for Recorder {
 struct Scribe {
     shared: Arc<Shared>,
     writer: TraceWriter,
-    /// Records that the writer was given.
+    /// Number of records given to the writer.
     pushed: u64,
     options: RecorderOptions,
     clock: Arc<dyn Clock>,
-    /// The trace could not be written when last tried.
+    /// Whether the last attempt to write the trace failed.
     failing: bool,
-    /// The first error there was.
+    /// The first error.
     reason: Option<String>,
 }
 
@@ -208,7 +209,8 @@ impl Scribe {
         }
     }
 
-    /// Waits for records or for the time to save; answers them, and whether no more will come.
+    /// Waits for records or for the time to save. Returns the records, and whether the recorder has
+    /// ended.
     fn take(&self) -> (VecDeque<Record>, bool) {
         let mut queue = self.shared.queue.lock();
         if queue.bytes < WAKE_BYTES && !queue.ended {
@@ -249,7 +251,7 @@ impl Scribe {
         }
     }
 
-    /// The segment holds all it may, and can't be written.
+    /// Handles a full segment that can't be written.
     fn can_not_finish(&mut self, error: &Error) {
         self.say_failed(error);
         if self.options.when_full == WhenFull::Wait && !self.is_ended() {

@@ -1,8 +1,9 @@
 //! Does the operations of a trace again, on any file system.
 //!
-//! One by one, in the order in which they ended: an operation that began after another had ended
-//! comes after it here too. Inodes and open files get the numbers that the target gives them. What
-//! comes out otherwise than recorded is counted, and the first cases are kept.
+//! The operations are done one by one, in the order in which they ended. So an operation that began
+//! after another one had ended also comes after it here. Inodes and open files get the numbers that
+//! the target gives them. Results that differ from the recorded ones are counted, and the first
+//! cases are kept.
 
 mod numbers;
 mod outcome;
@@ -16,16 +17,16 @@ use crate::record::Record;
 use numbers::Numbers;
 use outcome::{Done, OpenFile, Unfit};
 
-/// So many cases that came out otherwise are kept.
+/// Maximum number of divergences that are kept.
 const DIVERGENCES_MAX: usize = 20;
 
-/// What a replay must be told.
+/// Settings of a replay.
 pub struct Settings<'a> {
-    /// In whose name the operations are done, and changes of ownership left out; without it they
-    /// are done in the name of whoever asked for them when they were recorded, which needs root.
+    /// The user who does all operations; changes of ownership are then left out. Without it, each
+    /// operation is done as the user who requested it when it was recorded, which needs root.
     pub owner: Option<Credentials>,
-    /// Makes what was written, where the trace doesn't hold it: fills the buffer, whose length is
-    /// that of the write.
+    /// Makes the written data if the trace does not contain it. It fills the buffer, which is as
+    /// long as the write.
     pub fill: &'a mut dyn FnMut(&Record, &mut [u8]),
 }
 
@@ -33,9 +34,9 @@ pub struct Settings<'a> {
 pub struct Replayer<'a> {
     target: &'a dyn FileSystem,
     settings: Settings<'a>,
-    /// By the inode number of the trace; the root is not among them.
+    /// Inodes by the trace's inode number, without the root.
     inodes: Numbers<Known>,
-    /// By the handle of the trace.
+    /// Open files by the trace's handle.
     handles: Numbers<OpenFile>,
     buffer: Vec<u8>,
     result: Replayed,
@@ -48,31 +49,31 @@ struct Known {
     lookups: u64,
 }
 
-/// How a replay went.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
-    /// Operations that could not be asked for.
+    /// Number of operations that could not be requested.
     pub left_out: u64,
     /// Bytes written.
     pub bytes_written: u64,
     /// Bytes read.
     pub bytes_read: u64,
-    /// Operations that came out otherwise than recorded, or were left out.
+    /// Number of operations whose result differed from the recorded one, or that were left out.
     pub diverged: u64,
-    /// The first of them.
+    /// The first of these operations.
     pub divergences: Vec<Divergence>,
 }
 
-/// An operation that came out otherwise.
+/// An operation whose result differed from the recorded one, or that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The record.
+    /// Sequence number of the record.
     pub sequence: u64,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// What was recorded and what came out.
+    /// The recorded result and the new one, or why it was left out.
     pub what: String,
 }
 
@@ -83,7 +84,8 @@ impl std::fmt::Display for Divergence {
 }
 
 impl<'a> Replayer<'a> {
-    /// A replay on a target that is as the traced file system was when the trace began.
+    /// Prepares a replay. The target must be in the state of the traced file system at the start of
+    /// the trace.
     #[must_use]
     pub fn new(target: &'a dyn FileSystem, settings: Settings<'a>) -> Self {
         Self {
@@ -96,7 +98,8 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Does one operation again. What comes out otherwise is noted, not an error.
+    /// Does one operation again. A different result is recorded as a divergence; it is not an
+    /// error.
     pub fn step(&mut self, record: &Record) {
         let request = self.request(record);
         match self.perform(&request, record) {
@@ -112,7 +115,7 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Closes and forgets what the trace left open, and tells how it went.
+    /// Closes open files, forgets inodes that the trace did not, and returns the result.
     #[must_use]
     pub fn finish(mut self) -> Replayed {
         let request = request_of(Credentials::default(), &Record::new(Operation::Release));
@@ -155,8 +158,8 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Remembers which inode and handle of the target stand for those of the trace. What only the
-    /// target answered is given back.
+    /// Remembers the target's inode and handle for those of the trace. If the recorded operation
+    /// returned none, the target's are released.
     fn keep(&mut self, request: &Request, record: &Record, done: Option<Done>) {
         let done = done.unwrap_or_default();
         if let Some(ino) = done.found {
@@ -213,7 +216,7 @@ impl<'a> Replayer<'a> {
         self.handles.newest(number).copied().ok_or(Unfit::UnknownHandle { number })
     }
 
-    /// Gives back lookups, as far as they are held here.
+    /// Forgets lookups on the target, at most as many as this replay holds.
     fn forget(&mut self, number: Option<u64>, lookups: Option<u64>) -> Result<(), Unfit> {
         let (number, lookups) = number.zip(lookups).ok_or(Unfit::Incomplete)?;
         let Some(known) = self.inodes.oldest_mut(number) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Records as columns, and one Parquet file of them: a row group, always whole.
+//! Records as columns, and one Parquet file of them: a single row group, always complete.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
@@ -17,13 +17,13 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use crate::format::{COLUMNS, Cell, Column, Kind, Metadata, SCHEMA_NAME};
 use crate::record::Record;
 
-/// A segment has at most so many rows.
+/// Maximum rows of a segment.
 pub const ROWS_MAX: usize = 1 << 15;
 
-/// A segment is full when names and data in it take so many bytes.
+/// A segment is full when its names and data take this many bytes.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Columns whose values hardly ever come twice: differences are shorter than a dictionary.
+/// Columns whose values are rarely equal: differences take fewer bytes than a dictionary.
 const RISING: &[&str] = &["sequence", "start_ns", "duration_ns", "time_ns", "checksum"];
 
 /// The records of one segment, column by column.
@@ -35,7 +35,7 @@ pub(crate) struct Segment {
 
 struct Buffer {
     values: Values,
-    /// 1 for a row with a value, 0 for one without.
+    /// 1 for a row with a value, 0 for a row without one.
     levels: Vec<i16>,
 }
 
@@ -67,7 +67,7 @@ impl Segment {
         self.rows >= ROWS_MAX || self.held_bytes >= BYTES_MAX
     }
 
-    /// Empties it; the memory stays for the next segment.
+    /// Empties the segment and keeps its memory for the next one.
     pub fn clear(&mut self) {
         (self.rows, self.held_bytes) = (0, 0);
         for buffer in &mut self.buffers {
@@ -75,7 +75,7 @@ impl Segment {
         }
     }
 
-    /// Writes a whole file and answers its length in bytes.
+    /// Writes a whole file and returns its length in bytes.
     pub fn write(&self, out: impl Write + Send, metadata: Metadata) -> Result<u64> {
         let mut file = SerializedFileWriter::new(out, schema(), Arc::new(properties(metadata)?))?;
         if self.rows > 0 {
@@ -107,11 +107,11 @@ impl Buffer {
     fn push(&mut self, cell: Cell) {
         self.levels.push(i16::from(cell != Cell::Null));
         match (&mut self.values, cell) {
-            // An unsigned column of 32 bits keeps the bits, as Parquet asks for.
+            // An unsigned column of 32 bits keeps the bits, as Parquet requires.
             (Values::Narrow(values), Cell::Number(bits)) => values.push(bits as i32),
             (Values::Wide(values), Cell::Number(bits)) => values.push(bits),
             (Values::Bytes(values), Cell::Bytes(bytes)) => values.push(bytes.into()),
-            // Null; the macro in format.rs makes no cell of another type.
+            // Null. The macro in format.rs makes no cell of another type.
             _ => {}
         }
     }
@@ -143,7 +143,7 @@ impl Buffer {
     }
 }
 
-/// The schema of every segment.
+/// Returns the schema of every segment.
 pub(crate) fn schema() -> TypePtr {
     static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| Arc::new(make_schema()));
     Arc::clone(&SCHEMA)

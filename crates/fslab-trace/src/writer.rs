@@ -1,10 +1,10 @@
-//! Writes a trace: segments that are always whole.
+//! Writes a trace as segments that are always complete.
 //!
-//! A Parquet file without its footer is unreadable, so that no file is ever seen unfinished: a
-//! segment is written beside its place and renamed into it. The segment that is still filling up
-//! is saved now and then under its final name, and replaced by a longer version of itself later.
-//! Whoever reads finds only whole files, whenever the writer was killed; lost is at most what came
-//! after the last save.
+//! A Parquet file without its footer is unreadable, so an unfinished file is never visible. A
+//! segment is written under a temporary name and then renamed. While a segment fills up, it is
+//! saved now and then under its final name; a longer version replaces it later. So readers find
+//! only complete files, whenever the writer is killed. At most the records since the last save are
+//! lost.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,30 +17,31 @@ use crate::format::{Metadata, segment_name};
 use crate::record::Record;
 use crate::segment::Segment;
 
-/// Where a segment is written before it is whole.
+/// Temporary name of a segment during writing.
 const UNFINISHED: &str = "unfinished";
 
 /// Writes the segments of one trace.
 pub struct TraceWriter {
-    /// Held open: the path may mean another place later, such as one below the traced mount.
+    /// Held open, because the path may mean another place later, such as one below the traced
+    /// mount.
     directory: OwnedFd,
     path: PathBuf,
     metadata: Metadata,
     segment: Segment,
-    /// Rows of the segment that are on disk.
+    /// Rows of the current segment that are on disk.
     saved_rows: usize,
     /// Bytes of all finished segments.
     finished_bytes: u64,
-    /// Bytes of the segment in work, as last saved.
+    /// Bytes of the current segment at the last save.
     segment_bytes: u64,
 }
 
 impl TraceWriter {
-    /// Begins a trace in a directory, which is made if need be and must be empty. Of `metadata`,
-    /// only what is kept of data and names counts.
+    /// Begins a trace in an empty directory, which is made if it does not exist. Only the modes for
+    /// data and names of `metadata` are used.
     ///
     /// # Errors
-    /// [`Error::Unfit`], or what the system answers.
+    /// [`Error::Unfit`] if the directory is not empty, and errors of the system.
     pub fn create(path: &Path, metadata: Metadata) -> Result<Self> {
         let path = std::path::absolute(path).map_err(Error::file(path))?;
         make_directory(&path)?;
@@ -58,58 +59,58 @@ impl TraceWriter {
             finished_bytes: 0,
             segment_bytes: 0,
         };
-        // A place where nothing can be written is found now, not at the first record.
+        // Detects a directory without write permission now, not at the first record.
         writer.write(false)?;
         Ok(writer)
     }
 
-    /// The trace's directory.
+    /// Returns the trace's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a record. When the segment is full afterwards, [`finish_segment`](Self::finish_segment)
-    /// is due.
+    /// Adds a record. If the segment is full afterwards, call
+    /// [`finish_segment`](Self::finish_segment).
     pub fn push(&mut self, record: &Record) {
         self.segment.push(record);
     }
 
-    /// Whether the segment holds as much as one may.
+    /// Whether the segment has reached its maximum size.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.segment.is_full()
     }
 
-    /// Records that a kill would lose.
+    /// Returns the number of records that a kill would lose.
     #[must_use]
     pub fn unsaved(&self) -> usize {
         self.segment.rows() - self.saved_rows
     }
 
-    /// Bytes on disk.
+    /// Returns the bytes on disk.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.finished_bytes + self.segment_bytes
     }
 
-    /// Segments begun.
+    /// Returns the number of segments begun.
     #[must_use]
     pub fn segments(&self) -> u64 {
         self.metadata.segment
     }
 
-    /// Records given up.
+    /// Returns the number of records given up.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.metadata.lost
     }
 
-    /// Saves the segment as far as it is filled. It is not made durable: a kill doesn't lose it, a
-    /// power cut may.
+    /// Saves the current segment without making it durable: it survives a kill, but perhaps not a
+    /// power cut.
     ///
     /// # Errors
-    /// What the system answers; everything is still held then.
+    /// Errors of the system. No record is lost then.
     pub fn save(&mut self) -> Result<()> {
         if self.unsaved() == 0 { Ok(()) } else { self.write(false) }
     }
@@ -117,14 +118,15 @@ impl TraceWriter {
     /// Saves the segment, makes it durable and begins the next.
     ///
     /// # Errors
-    /// What the system answers; everything is still held then.
+    /// Errors of the system. No record is lost then.
     pub fn finish_segment(&mut self) -> Result<()> {
         self.write(true)?;
         self.next_segment();
         Ok(())
     }
 
-    /// Gives up the records of the segment that are not saved, and begins the next.
+    /// Gives up the unsaved records of the segment. The next segment begins if a part of this one
+    /// is on disk.
     pub fn give_up(&mut self) {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {
@@ -134,10 +136,10 @@ impl TraceWriter {
         }
     }
 
-    /// Saves what is left and marks the trace as closed in good order.
+    /// Saves the remaining records and marks the trace as closed properly.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn close(&mut self) -> Result<()> {
         self.metadata.closed = true;
         self.write(true)
@@ -158,7 +160,8 @@ impl TraceWriter {
             Ok(bytes)
         });
         if written.is_err() {
-            // Only takes up space, which may be what is missing; the first error is told.
+            // An incomplete file would only take up space, and the disk may be full. The first
+            // error is returned.
             rustix::fs::unlinkat(&self.directory, UNFINISHED, AtFlags::empty()).ok();
         }
         self.segment_bytes = written?;
@@ -172,7 +175,7 @@ impl TraceWriter {
     fn write_beside(&self, durable: bool) -> Result<u64> {
         let path = self.path.join(UNFINISHED);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        // Names and contents of others' files: for the tracing user alone.
+        // The file holds other users' names and data, so only the tracing user may read it.
         let opened =
             rustix::fs::openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(opened.map_err(Error::file(&path))?);

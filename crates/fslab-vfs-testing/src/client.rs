@@ -1,8 +1,7 @@
-//! [`Client`]: a caller of a file system under test, with short names for common operations.
+//! [`Client`]: a caller of a file system under test, with short methods for common operations.
 //!
-//! Invariant: every lookup that was answered is given back and every handle released by the end,
-//! so that the subject can be checked for what it still remembers. A release that fails is kept
-//! and reported by [`Client::problems`].
+//! Invariant: every lookup is forgotten and every handle is released in the end, so that a test can
+//! check what the subject still holds. [`Client::problems`] reports releases that failed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -21,14 +20,14 @@ use fslab_vfs::{
 use fslab_vfs::{Errno, Result};
 use fslab_vfs::{FileAttr, FileAttrForm};
 
-/// Longer than the coarsest clock that stamps files on Linux (10 ms).
+/// Longer than one step of the coarsest Linux clock for file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 
-/// Permissions of what is made without naming any.
+/// Default permissions of files and directories.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Who calls a file system under test.
+/// A caller of a file system under test.
 #[derive(Clone)]
 pub struct Client<'a> {
     ledger: Arc<Ledger<'a>>,
@@ -36,7 +35,7 @@ pub struct Client<'a> {
     umask: u32,
 }
 
-/// What was taken from a file system and must be given back.
+/// The lookups that must be forgotten, and the problems so far.
 struct Ledger<'a> {
     subject: &'a dyn FileSystem,
     lookups: Mutex<HashMap<Ino, u64>>,
@@ -51,52 +50,52 @@ impl Drop for Ledger<'_> {
     }
 }
 
-/// One entry as a listing showed it.
+/// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The name.
     pub name: OsString,
-    /// The inode, as far as the directory tells.
+    /// The inode that the directory reports.
     pub ino: Ino,
-    /// The kind, where the directory tells.
+    /// The kind, if the directory reports it.
     pub kind: Option<FileKind>,
-    /// Where to go on.
+    /// The offset at which to continue.
     pub next_offset: u64,
 }
 
 impl<'a> Client<'a> {
-    /// Root, with umask 022.
+    /// A client for root with umask 022.
     #[must_use]
     pub fn new(subject: &'a dyn FileSystem) -> Self {
         let ledger = Ledger { subject, lookups: Mutex::default(), problems: Mutex::default() };
         Self { ledger: Arc::new(ledger), credentials: Credentials::default(), umask: 0o022 }
     }
 
-    /// The same file system, called by somebody else.
+    /// A client of the same file system with other credentials.
     #[must_use]
     pub fn as_user(&self, uid: u32, gid: u32) -> Self {
         Self { credentials: Credentials { uid, gid }, ..self.clone() }
     }
 
-    /// The same caller with another umask.
+    /// A client with the same credentials and another umask.
     #[must_use]
     pub fn with_umask(&self, umask: u32) -> Self {
         Self { umask, ..self.clone() }
     }
 
-    /// The file system itself, for what has no short name here.
+    /// The file system itself, for operations without a short method.
     #[must_use]
     pub fn subject(&self) -> &'a dyn FileSystem {
         self.ledger.subject
     }
 
-    /// What went wrong where no error could be answered.
+    /// The errors that no operation could return.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.ledger.problems.lock().clone()
     }
 
-    /// A request of this caller, now.
+    /// A new request of this caller.
     #[must_use]
     pub fn request(&self) -> Request {
         Request {
@@ -109,18 +108,18 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits until a file that changes gets a later time.
+    /// Waits long enough for the next change of a file to get a later time.
     pub fn tick(&self) {
         std::thread::sleep(TICK);
     }
 
-    /// Writes a lookup down that an operation answered.
+    /// Records a lookup that an operation returned.
     fn keep(&self, entry: Entry) -> Attr {
         *self.ledger.lookups.lock().entry(entry.attr.ino).or_default() += 1;
         entry.attr
     }
 
-    /// Gives all lookups of an inode back now.
+    /// Forgets all lookups of an inode now.
     pub fn forget(&self, ino: Ino) {
         if let Some(count) = self.ledger.lookups.lock().remove(&ino) {
             self.ledger.subject.forget(ino, count);
@@ -130,7 +129,7 @@ impl<'a> Client<'a> {
 
 /// Names.
 impl Client<'_> {
-    /// What a name stands for.
+    /// Looks up a name.
     pub fn lookup(&self, parent: Ino, name: impl AsRef<OsStr>) -> Result<Attr> {
         let name = Name::new(name.as_ref())?;
         self.subject().lookup(&self.request(), parent, name).map(|entry| self.keep(entry))
@@ -233,12 +232,12 @@ impl Client<'_> {
         self.subject().rmdir(&self.request(), parent, Name::new(name.as_ref())?)
     }
 
-    /// Moves a name, replacing.
+    /// Renames a file and replaces the target if it exists.
     pub fn rename(&self, parent: Ino, name: &str, new_parent: Ino, new_name: &str) -> Result<()> {
         self.rename_with(parent, name, new_parent, new_name, RenameMode::empty())
     }
 
-    /// Moves a name.
+    /// Renames a file.
     pub fn rename_with(
         &self,
         parent: Ino,
@@ -251,7 +250,7 @@ impl Client<'_> {
         self.subject().rename(&self.request(), parent, name, new_parent, new_name, mode)
     }
 
-    /// Removes a directory's contents, whatever they are.
+    /// Removes everything in a directory.
     pub fn clear(&self, directory: Ino) -> Result<()> {
         for entry in self.list(directory)? {
             let attr = self.lookup(directory, &entry.name)?;
@@ -269,7 +268,7 @@ impl Client<'_> {
 
 /// Directories.
 impl Client<'_> {
-    /// All entries but `.` and `..`, in the order of the listing.
+    /// All entries except `.` and `..`, in the order of the listing.
     pub fn list(&self, directory: Ino) -> Result<Vec<Listed>> {
         let mut entries = self.list_all(directory)?;
         entries.retain(|entry| entry.name != "." && entry.name != "..");
@@ -292,7 +291,7 @@ impl Client<'_> {
         Ok(names)
     }
 
-    /// All entries, in one go.
+    /// All entries, read in one request.
     pub fn list_all(&self, directory: Ino) -> Result<Vec<Listed>> {
         let listing = self.opendir(directory)?;
         let entries = listing.next(0, usize::MAX)?;
@@ -350,7 +349,7 @@ impl Client<'_> {
         self.subject().setxattr(&self.request(), ino, name.as_ref(), value, mode)
     }
 
-    /// The names of all xattrs, sorted, but those that a security module or xfs adds by itself.
+    /// The names of all xattrs, sorted, without those that a security module or XFS adds.
     pub fn listxattr(&self, ino: Ino) -> Result<Vec<String>> {
         let bytes = self.subject().listxattr(&self.request(), ino)?;
         let mut names: Vec<String> = bytes
@@ -386,19 +385,20 @@ impl Client<'_> {
         Ok(data)
     }
 
-    /// Opens a file; without flags for reading only.
+    /// Opens a file; read-only if there are no flags.
     pub fn open(&self, ino: Ino, flags: OpenMode) -> Result<File<'_>> {
         let opened = self.subject().open(&self.request(), ino, flags)?;
         Ok(File::new(self, ino, opened.handle, flags))
     }
 }
 
-/// SELinux labels files, and xfs shows a second time where it keeps access control lists.
+/// Whether SELinux or XFS adds the xattr. SELinux labels files, and XFS shows its stored access
+/// control lists a second time.
 fn is_added_by_itself(name: &[u8]) -> bool {
     name == b"security.selinux" || name.starts_with(b"trusted.SGI_ACL_")
 }
 
-/// An open file; released when dropped.
+/// An open file. Dropping it releases it.
 pub struct File<'c> {
     client: &'c Client<'c>,
     /// The inode.
@@ -424,18 +424,18 @@ impl<'c> File<'c> {
         Ok(buffer)
     }
 
-    /// Writes in one request and answers how much was taken.
+    /// Writes in one request and returns how many bytes were written.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_with(offset, data, WriteOptions::default())
     }
 
-    /// Writes in one request; as the kernel does, at the end if the file was opened so.
+    /// Writes in one request. Appends if the file was opened so, like the kernel.
     pub fn write_with(&self, offset: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
         let (request, options) = (self.client.request(), self.options(options));
         self.client.subject().write(&request, self.ino, self.handle, offset, data, options)
     }
 
-    /// Writes everything.
+    /// Writes all bytes.
     pub fn write_all(&self, offset: u64, data: &[u8]) -> Result<()> {
         let (request, options) = (self.client.request(), self.options(WriteOptions::default()));
         self.client.subject().write_all(&request, self.ino, self.handle, offset, data, options)
@@ -462,7 +462,7 @@ impl<'c> File<'c> {
         self.client.subject().setattr(&request, self.ino, Some(self.handle), changes)
     }
 
-    /// Reserves, zeroes or punches.
+    /// Reserves, zeroes or punches a range.
     pub fn fallocate(&self, offset: u64, length: u64, mode: FallocateMode) -> Result<()> {
         let request = self.client.request();
         self.client.subject().fallocate(&request, self.ino, self.handle, offset, length, mode)
@@ -515,7 +515,7 @@ impl Drop for File<'_> {
     }
 }
 
-/// An open directory; released when dropped.
+/// An open directory. Dropping it releases it.
 pub struct Listing<'c> {
     client: &'c Client<'c>,
     ino: Ino,
@@ -524,7 +524,7 @@ pub struct Listing<'c> {
 }
 
 impl Listing<'_> {
-    /// Up to `room` entries from `offset` on. One entry more is offered and refused.
+    /// Up to `room` entries from `offset` on. The sink then refuses one more entry.
     pub fn next(&self, offset: u64, room: usize) -> Result<Vec<Listed>> {
         let mut entries = Vec::new();
         let request = self.client.request();

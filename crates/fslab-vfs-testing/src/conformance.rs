@@ -1,8 +1,8 @@
-//! The conformance suite: named cases over any file system, one file an area.
+//! The conformance suite: named cases for any file system, with one file per area.
 //!
-//! Each case runs in a new, empty directory of its own, as root unless it says otherwise, on a
-//! subject that was made for it. A case that a subject can't pass must be allowed by name and with
-//! a reason; it is then not run, and the report says so.
+//! Each case has its own subject and runs in a new, empty directory, as root unless it says
+//! otherwise. A case that a subject can't pass must be allowed by name and with a reason. It is
+//! then not run, and the report lists it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,18 +36,18 @@ mod xattrs;
 
 pub use check::{Outcome, Stop};
 
-/// One promise and how it is checked.
+/// A promise of the trait and the code that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// `area/what_holds`.
     pub name: &'static str,
-    /// The part of a file system it is about.
+    /// The part of a file system that the case tests.
     pub area: &'static str,
     /// Checks the promise in an empty directory.
     pub run: fn(&Client<'_>, Ino) -> Outcome,
 }
 
-/// All cases, an area each.
+/// The cases of each area.
 const AREAS: &[&[Case]] = &[
     names::CASES,
     files::CASES,
@@ -74,25 +74,25 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
     AREAS.iter().copied().flatten()
 }
 
-/// A case that a subject can't pass, and why: an exact name, or `area/*`.
+/// A case that a subject can't pass (an exact name or `area/*`), and the reason.
 pub type Allowed<'a> = (&'a str, &'a str);
 
-/// What a run of the suite found.
+/// The results of a run of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Names of the cases that hold.
+    /// Names of the cases that passed.
     pub passed: Vec<&'static str>,
-    /// Names of the cases that were not run because they were allowed, with the reason.
+    /// Names of the allowed cases, which were not run, with the reasons.
     pub allowed: Vec<(&'static str, String)>,
-    /// Names of the cases that found by themselves that they can't be run here, with the reason.
+    /// Names of the cases that detected that they can't run here, with the reasons.
     pub skipped: Vec<(&'static str, String)>,
-    /// Names of the cases that do not hold, with what was seen.
+    /// Names of the cases that failed, with the messages.
     pub failed: Vec<(String, String)>,
 }
 
 impl Report {
-    /// Whether all is well: nothing failed, and where `FSLAB_REQUIRE_ALL=1` nothing was skipped
-    /// that was not allowed.
+    /// Whether no case failed and, if `FSLAB_REQUIRE_ALL=1`, none was skipped without being
+    /// allowed.
     #[must_use]
     pub fn is_success(&self) -> bool {
         let require_all = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
@@ -117,14 +117,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every case, each on a subject made for it. `make` may answer with the same storage every
-/// time: each case works in a directory of its own and removes it.
+/// Runs every case, each on a new subject. `make` may return the same storage every time: each case
+/// works in its own directory and removes it.
 pub fn run_all(make: &dyn Fn() -> Box<dyn FileSystem>, allow: &[Allowed<'_>]) -> Report {
     run_where(make, allow, &|_| true)
 }
 
-/// As [`run_all`], for the cases that `wanted` names. Each failure is printed to the standard
-/// error when it is found, because a later case may hang.
+/// Like [`run_all`], for the cases that `wanted` accepts. Each failure is printed to the standard
+/// error at once, because a later case may hang.
 pub fn run_where(
     make: &dyn Fn() -> Box<dyn FileSystem>,
     allow: &[Allowed<'_>],
@@ -153,7 +153,8 @@ fn covers(pattern: &str, case: &Case) -> bool {
     pattern == case.name || pattern.strip_suffix("/*") == Some(case.area)
 }
 
-/// An allowance with a typing error would otherwise allow nothing, or later too much.
+/// Reports allowed names that match no case. A misspelt name would have no effect now, and could
+/// allow a new case later.
 fn refuse_unknown_names(allow: &[Allowed<'_>], report: &mut Report) {
     for (pattern, _) in allow {
         if !cases().any(|case| covers(pattern, case)) {
@@ -162,11 +163,10 @@ fn refuse_unknown_names(allow: &[Allowed<'_>], report: &mut Report) {
     }
 }
 
-/// Runs one case in a new directory below the root and removes the directory. A panic is a
-/// failure.
+/// Runs one case in a new directory below the root and removes the directory. A panic is a failure.
 ///
 /// # Errors
-/// What does not hold, or why it can't be told.
+/// The message of the failed check, or the reason why the case can't run.
 pub fn run_one(case: &Case, subject: &dyn FileSystem) -> Outcome {
     let answer = catch_unwind(AssertUnwindSafe(|| in_own_directory(case, subject)));
     answer.unwrap_or_else(|panic| Err(Stop::panicked(&*panic)))
@@ -185,7 +185,7 @@ fn in_own_directory(case: &Case, subject: &dyn FileSystem) -> Outcome {
     }
 }
 
-/// Removes a case's directory; one may be left from a run that failed.
+/// Removes a case's directory, which an earlier failed run may have left.
 fn remove(client: &Client<'_>, name: &str) -> Outcome {
     if client.exists(Ino::ROOT, name)? {
         let directory = client.lookup(Ino::ROOT, name)?;

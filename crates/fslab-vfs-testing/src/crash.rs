@@ -1,13 +1,14 @@
-//! Doubles that can show what a crash may leave: [`CrashFs`] below anything that works on files,
-//! and [`CrashDevice`] below anything that works on blocks.
+//! Doubles that show the possible states after a crash: [`CrashFs`] below code that works on files,
+//! and [`CrashDevice`] below code that works on blocks.
 //!
-//! A double works as usual and records every change and every sync. Afterwards its log gives the
-//! states after a power cut at every point: what was synced is there, and of the rest all,
-//! nothing, each prefix, or seeded subsets ([`Plan`]). Each state can be opened and looked at.
+//! A double works normally and records every change and every sync. Its log then gives the possible
+//! states after a power cut at every point. Everything synced is in each state. The rest survives
+//! as a whole, not at all, as each prefix, or as seeded subsets ([`Plan`]). A test can open and
+//! examine each state.
 //!
 //! # What a file system may keep
 //!
-//! A call is taken apart into *effects* that survive each for itself:
+//! A call is split into *effects* that survive independently:
 //!
 //! | effect | of |
 //! |---|---|
@@ -17,46 +18,53 @@
 //! | owner and permissions together; one xattr; a time | setattr; setxattr, removexattr; changes |
 //! | names: one bound, or one moved or two exchanged at once | create, link, unlink, rename |
 //!
-//! So data tears at 512 bytes, and data, size, xattrs and names survive independently, but for
-//! these bounds, which hold on every file system that is used with success:
+//! So data tears at 512 bytes, and data, size, xattrs and names survive independently. The
+//! following bounds limit this; they hold on all common file systems:
 //!
-//! 1. *A sector is not torn*, and holds what the page cache held at one moment: who sees its later
-//!    contents sees earlier writes to it too.
+//! 1. *A sector is not torn.* It holds what the page cache held at one moment. So if its later
+//!    contents survive, earlier writes to it survive too.
 //! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
-//! 3. *No data in freed space.* A sector written where a truncation or punch had emptied the file
-//!    survives only if that did.
-//! 4. *Attributes are in order*: changes of one file's owner, permissions, xattrs and times survive
-//!    as a prefix, and a truncation to zero survives only with those before it: both are changes of
-//!    the inode in one journal (ext4, xfs, f2fs) or one tree (btrfs).
-//! 5. *Names are in order* as far as they touch: what binds a name, or names an inode, survives
-//!    only if what bound or named it before did. A rename is whole or not at all.
-//! 6. *An extended file has no foreign bytes*: what the size covers and no sector filled is zeros.
+//! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
+//!    range survives only with that truncation or punch.
+//! 4. *Attributes are in order.* Changes of one file's owner, permissions, xattrs and times survive
+//!    as a prefix. A truncation to zero survives only with the attribute changes before it. Both
+//!    change the inode in one journal (ext4, XFS, F2FS) or one tree (Btrfs).
+//! 5. *Related names are in order.* A change of a name or of an inode's links survives only with
+//!    the previous change of that name or inode. A rename is atomic.
+//! 6. *An extended file has no foreign bytes*: parts that no sector filled are zeros.
 //!
-//! `fsync` of a file makes its data, size, attributes and xattrs durable, `fdatasync` its data and
-//! size, `fsync` of a directory its names, `syncfs` everything; a write through O_DSYNC or O_SYNC
-//! is followed by the first or second. `fsync` of a *file* does not make its *name* durable.
+//! `fsync` of a file makes its data, size, attributes and xattrs durable, and `fdatasync` its data
+//! and size. `fsync` of a directory makes its names durable, and `syncfs` everything. A write with
+//! O_DSYNC implies `fdatasync`, with O_SYNC `fsync`. `fsync` of a *file* does not make its *name*
+//! durable.
 //!
-//! [`Order::Independent`] is that. It allows more than any one file system does, so that who
-//! survives it survives ext4, xfs and btrfs, whose fsync commits single files out of order.
+//! These are the rules of [`Order::Independent`]. It allows more states than any one file system.
+//! So code that survives it survives ext4, XFS and Btrfs, whose fsync commits single files out of
+//! order.
 //!
-//! [`Order::Journal`] adds what ext4 with `data=ordered` promises: names, attributes, xattrs,
-//! truncations and emptied blocks survive as one prefix over all files (one journal); a size that
-//! a write extended survives only with everything the journal held before it and with that
-//! write's sectors (ordered data), but may come later than the journal's next entries (delayed
-//! allocation); and `fsync` of a file commits the journal, names included, up to the file's last
-//! entry. What ext4 may *not* do although this double does: keep a data sector in newly allocated
-//! space without the allocation's transaction. What it may do and this double does *not*: punch
-//! very large ranges in several transactions; lose attributes of access and modification time.
+//! [`Order::Journal`] adds the guarantees of ext4 with `data=ordered`:
 //!
-//! Set-id bits that a write clears by itself are not followed: a state has the permissions that
-//! were last set and survived. Times of modification are, where [`CrashFs::following_times`] asks
-//! for it: they survive as attributes do, so that new bytes may be found with an old time. Other
-//! times are those at which a state is made.
+//! - Names, attributes, xattrs, truncations and emptied blocks survive as one prefix over all files
+//!   (one journal).
+//! - A size that a write extended survives only with everything before it in the journal and with
+//!   that write's sectors (ordered data). It may become durable after later journal entries
+//!   (delayed allocation).
+//! - `fsync` of a file commits the journal, including names, up to the file's last entry.
+//!
+//! Unlike this double, ext4 can *not* keep a data sector in newly allocated space without the
+//! transaction of the allocation. It may do two things that this double does *not*: punch very
+//! large ranges in several transactions, and lose access and modification times.
+//!
+//! Set-id bits that a write clears implicitly are not recorded: a state has the last explicitly set
+//! permissions that survived. [`CrashFs::following_times`] records modification times, which
+//! survive like attributes: new bytes may have an old time. All other times are those of making the
+//! state.
 //!
 //! # What a device may keep
 //!
-//! Everything written before a flush that returned, and of later writes and discards any sectors
-//! (of 512 bytes or more), in any order between two flushes; a sector is not torn.
+//! A device keeps everything written before a flush that returned. Of later writes and discards it
+//! keeps any sectors (of 512 bytes or more), in any order between two flushes. A sector is not
+//! torn.
 
 mod dependencies;
 mod device;

@@ -1,25 +1,25 @@
-//! How much random tests try, and from which seed: both set by environment variables.
+//! The seed and the amount of random tests, both from environment variables.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// Sets the seed of every random test.
+/// The variable with the seed of all random tests.
 pub const SEED_VARIABLE: &str = "FSLAB_SEED";
 
-/// The seed of every random test where [`SEED_VARIABLE`] is not set: the same for everybody, so
-/// that a test passes or fails the same way on each machine. `cargo xtask explore` tries others.
+/// The seed of all random tests if [`SEED_VARIABLE`] is not set. It is the same everywhere, so that
+/// a test has the same result on each machine. `cargo xtask explore` tries others.
 const SEED: u64 = 20_261_124;
 
-/// Names a file to which each random test appends its name. `cargo xtask` holds the list of random
-/// tests against it.
+/// The variable with the file to which each random test appends its name. `cargo xtask` compares
+/// that file with the list of random tests.
 const LOG_VARIABLE: &str = "FSLAB_SEED_LOG";
 
-/// A number from the environment.
+/// A number from an environment variable.
 ///
 /// # Panics
-/// Panics if the variable holds anything else: a test must not try less than it was asked to.
+/// If the variable holds anything else, because a test must not try less than requested.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -29,13 +29,14 @@ pub fn number(variable: &str) -> Option<u64> {
     }
 }
 
-/// The seed of a random test: `FSLAB_SEED`, else one fixed seed. The test prints it.
+/// The seed of a random test: `FSLAB_SEED` or a fixed default. This prints it.
 ///
-/// A test that calls this must hold for every seed, and is listed in `xtask/random-tests.txt`. A
-/// test that holds for some seeds only, such as one that must find a planted bug, has a constant.
+/// A test that calls this must pass with every seed and must be listed in `xtask/random-tests.txt`.
+/// A test that passes with some seeds only, such as one that must find a planted bug, uses a
+/// constant instead.
 ///
 /// # Panics
-/// Panics if `FSLAB_SEED` is not a number, or the file of `FSLAB_SEED_LOG` can't be written to.
+/// If `FSLAB_SEED` is not a number, or the file of `FSLAB_SEED_LOG` can't be written.
 #[must_use]
 pub fn seed() -> u64 {
     let seed = number(SEED_VARIABLE).unwrap_or(SEED);
@@ -49,10 +50,10 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// How a property test runs: `cases` random inputs, drawn from [`seed`].
+/// The configuration of a property test: `cases` random inputs from [`seed`].
 ///
 /// # Panics
-/// Panics where [`seed`] does.
+/// If [`seed`] panics.
 #[must_use]
 pub fn cases(cases: u32) -> Config {
     let rng_seed = RngSeed::Fixed(seed());

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Raises a flag when it is dropped: on every path out of a test, also that of a panic, so that
-/// threads which work until then end, and the test fails instead of waiting for them.
+/// Sets a flag when it is dropped, also by a panic. Threads that work until the flag is set then
+/// end, so the test fails instead of waiting for them.
 pub struct RaisedAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for RaisedAtEnd<'_> {

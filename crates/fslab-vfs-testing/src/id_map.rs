@@ -1,4 +1,4 @@
-//! Id-mapped mounts: a mount of which users see other owners than are stored.
+//! Id-mapped mounts: they show other owners than the stored ones.
 
 use std::fs;
 use std::io;
@@ -14,22 +14,22 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 /// `MOUNT_ATTR_IDMAP`
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
-/// So many ids from `stored` on are shown as those from `shown` on; others are shown as nobody's.
+/// Maps `count` stored ids from `stored` to ids from `shown`. Other ids are shown as nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMap {
-    /// The first id as the file system has it.
+    /// The first id in the file system.
     pub stored: u32,
-    /// The first id as users of the mount see it.
+    /// The first id that users of the mount see.
     pub shown: u32,
-    /// How many there are.
+    /// Number of ids.
     pub count: u32,
 }
 
-/// Mounts what is at `source` on `target` once more, with user and group ids mapped.
+/// Mounts the directory `source` on `target` once more, with user and group ids mapped.
 ///
 /// # Errors
-/// `EINVAL` where the file system does not allow id maps, `EPERM` without CAP_SYS_ADMIN; what
-/// making a user namespace answers.
+/// `EINVAL` if the file system does not support id maps; `EPERM` without CAP_SYS_ADMIN. Errors of
+/// creating a user namespace.
 pub fn mount_mapped(source: &Path, target: &Path, map: IdMap) -> io::Result<Mount> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = open_tree(CWD, source, flags)?;
@@ -44,13 +44,13 @@ pub fn mount_mapped(source: &Path, target: &Path, map: IdMap) -> io::Result<Moun
     Ok(Mount::adopt(target))
 }
 
-/// A user namespace with a map; it lives as long as its descriptor.
+/// A user namespace with an id map. It exists while its descriptor is open.
 struct UserNamespace {
     descriptor: OwnedFd,
 }
 
 impl UserNamespace {
-    /// The namespace is taken from a process that only lives for that.
+    /// Starts a process in a new user namespace, only to open that namespace.
     fn new(map: IdMap) -> io::Result<Self> {
         let mut holder = Holder::start()?;
         let process = Path::new("/proc").join(holder.0.id().to_string());
@@ -63,7 +63,7 @@ impl UserNamespace {
     }
 }
 
-/// A process that waits in a new user namespace for the end of its input.
+/// A process in a new user namespace that waits for the end of its input.
 struct Holder(Child);
 
 impl Holder {
@@ -87,7 +87,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
             eprintln!("a process that held a user namespace: {error}");
         }

@@ -1,22 +1,21 @@
-//! Tests that any file system can be put through.
+//! Tests for any file system that implements the trait.
 //!
 //! - [`conformance`]: named cases, each about one promise of the trait.
-//! - [`id_map`]: mounts of which users see other owners than are stored.
+//! - [`id_map`]: mounts that show other owners than the stored ones.
 //! - [`model`]: random operations, compared with [`fslab_vfs::MemFs`].
 //! - [`crash`]: doubles that show what a crash may leave.
 //! - [`environment`]: seeds, and how much is tried.
-//! - [`flag`]: what ends the threads of a test, however it ends.
+//! - [`flag`]: a flag that ends the threads of a test, even after a panic.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
-//! - [`scratch`]: where tests put their files.
-//! - [`unused`]: waiting until nobody holds a file.
+//! - [`scratch`]: folders for the files of tests.
+//! - [`unused`]: waiting until no process has a file open for writing.
 //!
-//! Subjects are given by a function that makes one: cases and random runs do not share state.
-//! What these tests need of a subject: requests by root are allowed everything, and the root
-//! directory holds nothing else that changes meanwhile. They may run on a mounted file system
-//! behind a leaf over its mount point, so that they compare times with each other and never with
-//! the time of a request.
+//! The caller passes a function that makes the subject, so that cases and random runs share no
+//! state. The subject must allow root every request, and nobody else may change its root directory.
+//! The subject may be a mounted file system behind a leaf over its mount point. So the tests
+//! compare times only with each other, never with the time of a request.
 //!
-//! The types to know first: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
+//! Start with these types: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
 //!
 //! ```
 //! use fslab_vfs::{Ino, MemFs};

@@ -1,10 +1,9 @@
-//! Random operations on a subject and on [`MemFs`] at once: every answer must agree, and at the
-//! end the whole trees.
+//! Random operations on a subject and on [`MemFs`]: all results and the final trees must agree.
 //!
-//! Names come from a small alphabet and files and handles from short lists, so that operations
-//! meet. What is compared: values, errnos, attributes, bytes, xattrs, and which names mean one
-//! inode. What is not: times that were not given, sizes and link counts of directories, space,
-//! and where holes are.
+//! Names come from a small alphabet, and files and handles from short lists, so that operations
+//! often affect the same files. Compared are values, errnos, attributes, bytes, xattrs, and which
+//! names refer to the same inode. Not compared are times that were not set, sizes and link counts
+//! of directories, free space, and the places of holes.
 
 use std::fmt;
 
@@ -24,32 +23,32 @@ mod pair;
 pub use operation::{Choice, Creator, Operation, Place, Span};
 use pair::Pair;
 
-/// The environment variable that asks for more or fewer runs.
+/// The variable with the number of sequences.
 const CASES_VARIABLE: &str = "FSLAB_MODEL_CASES";
 
-/// Attempts to make a failing sequence smaller.
+/// Maximum number of attempts to shorten a failing sequence.
 const SHRINK_STEPS_MAX: u32 = 20_000;
 
-/// How much is tried.
+/// The amount and the kinds of operations to try.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Chooses the operations.
+    /// Determines the operations.
     pub seed: u64,
-    /// Sequences to try, each on a new subject.
+    /// Number of sequences, each on a new subject.
     pub cases: u32,
-    /// Most operations in a sequence.
+    /// Maximum number of operations in a sequence.
     pub operations: usize,
-    /// Operations the subject does not have or is known to do otherwise; they are left out, and
+    /// Operations that the subject lacks or is known to perform differently. They are skipped, and
     /// the reason is printed.
     pub left_out: Vec<LeftOut>,
-    /// Whether inodes without a name and without a handle are used. Behind a mount they are not
+    /// Whether to use inodes without a name and without a handle. Behind a mount they are not
     /// always reachable.
     pub nameless: bool,
 }
 
 impl ModelConfig {
-    /// Some sequences of some tens of operations; seed and number of sequences as the environment
-    /// says (`FSLAB_SEED`, `FSLAB_MODEL_CASES`), else a new seed.
+    /// Sequences of up to 60 operations. `FSLAB_SEED` sets the seed, `FSLAB_MODEL_CASES` the number
+    /// of sequences; the defaults are a fixed seed and `cases`.
     #[must_use]
     pub fn from_environment(cases: u32) -> Self {
         Self {
@@ -62,21 +61,21 @@ impl ModelConfig {
     }
 }
 
-/// A kind of operation that is not tried, and why.
+/// A kind of operation that is skipped, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct LeftOut {
-    /// What the subject can't do, or does otherwise.
+    /// What the subject can't do or does differently.
     pub reason: &'static str,
-    /// Tells such operations.
+    /// Whether an operation is of this kind.
     pub covers: fn(&Operation) -> bool,
 }
 
-/// A sequence of operations after which subject and model differ, as short as was found.
+/// A sequence of operations after which subject and model differ, as short as possible.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// Gives the same search again, as `FSLAB_SEED`.
+    /// The value of `FSLAB_SEED` that repeats the search.
     pub seed: u64,
-    /// What differed.
+    /// The difference.
     pub difference: String,
     /// The operations.
     pub operations: Vec<Operation>,
@@ -94,12 +93,12 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Tries random sequences until subject and model differ, or all agreed. The seed is printed at
-/// the start. `make_subject` may answer with the same storage each time: a sequence works in a
-/// directory of its own and removes it.
+/// Tries random sequences until subject and model differ or all sequences are done. The seed is
+/// printed first. `make_subject` may return the same storage each time: a sequence works in its own
+/// directory and removes it.
 ///
 /// # Errors
-/// The shortest sequence found for which they differ.
+/// The shortest failing sequence that was found.
 pub fn check_against_model(
     make_subject: &dyn Fn() -> Box<dyn FileSystem>,
     config: &ModelConfig,
@@ -122,10 +121,10 @@ pub fn check_against_model(
     Err(Box::new(Counterexample { seed, difference, operations }))
 }
 
-/// Runs one sequence, for a counterexample that is kept as a regression test.
+/// Runs one sequence: for a counterexample that is kept as a regression test.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn run(
     subject: &dyn FileSystem,
     operations: &[Operation],

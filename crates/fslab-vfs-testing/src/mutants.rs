@@ -1,14 +1,14 @@
-//! File systems with one planted bug each, to show that the tests of this module find it.
+//! File systems with one planted bug each, to show that the tests of this crate find it.
 //!
-//! Each is an observer that changes what it should not. Beside each stands the check that was seen
-//! to catch it.
+//! Each wraps a correct file system and changes its behaviour. `caught_by` names the check that
+//! found the bug.
 
 use fslab_vfs::FileSystem;
 
 mod data;
 mod meta;
 
-/// What finds a planted bug.
+/// The check that finds a planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaughtBy {
     /// The comparison with the model.
@@ -20,11 +20,11 @@ pub enum CaughtBy {
 /// A planted bug.
 #[derive(Clone, Copy)]
 pub struct Mutant {
-    /// What is wrong.
+    /// The incorrect behaviour.
     pub bug: &'static str,
-    /// What finds it.
+    /// The check that finds it.
     pub caught_by: CaughtBy,
-    /// Puts it over a file system that is right.
+    /// Wraps a correct file system.
     pub plant: fn(Box<dyn FileSystem>) -> Box<dyn FileSystem>,
 }
 

@@ -1,13 +1,13 @@
-//! Tests that can't run on this machine: said aloud, collected, and failures where all is required.
+//! Reports tests that can't run on this machine. They fail if all tests are required.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Says that a test can't run and why. A line goes to standard error, and to the file that
-/// `FSLAB_SKIP_LOG` names, because test harnesses hide the output of tests that pass.
+/// Reports that a test can't run, and why. A line goes to standard error, and to the file in
+/// `FSLAB_SKIP_LOG`, because test harnesses hide the output of tests that pass.
 ///
 /// # Panics
-/// Where `FSLAB_REQUIRE_ALL=1`, as in CI: there, a skipped test is a failed one.
+/// If `FSLAB_REQUIRE_ALL=1`, as in CI: a skipped test is then a failed one.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}");
     eprintln!("{line}");
@@ -23,7 +23,7 @@ pub fn skip(test: &str, reason: &str) {
     assert!(!required, "{line}, although FSLAB_REQUIRE_ALL=1");
 }
 
-/// Why a FUSE mount by root can't be tried here, if so.
+/// The reason why root can't mount with FUSE here, if any.
 #[must_use]
 pub fn obstacle_to_mounting() -> Option<&'static str> {
     if !std::path::Path::new("/dev/fuse").exists() {

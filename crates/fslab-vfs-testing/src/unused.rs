@@ -1,5 +1,5 @@
-//! Waiting for who holds files without knowing: a program that a test beside this one is just
-//! starting inherits every descriptor, until it runs.
+//! Waits for processes that hold files without using them. A program that another test is just
+//! starting inherits every descriptor until it calls exec.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use fslab_sys::lease::Lease;
 
-/// Longer than any program takes to be started.
+/// Longer than the start of any program takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits until nobody has a file below a directory open for writing.
+/// Waits until no process has a file below a directory open for writing.
 ///
 /// # Errors
-/// What listing and opening answer; that a file stays in use.
+/// Errors of listing and opening; `ResourceBusy` if a file stays in use.
 pub fn until_unused(root: &Path) -> Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;

@@ -1,26 +1,26 @@
-//! Which uses of a file are recorded in its access time.
+//! Which uses of a file update its access time.
 
 use crate::types::{FileKind, Timestamp};
 
-/// Which uses of a file change its access time; the names are those of mount(8).
+/// Which uses of a file update its access time; the names are those of mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// As the leaf does of its own accord: a directory of the host as it is mounted there, all
-    /// other leaves as with `relatime`.
+    /// The default of the leaf. For a directory of the host this is the option of its mount, for
+    /// all other leaves `relatime`.
     #[default]
     Usual,
-    /// `relatime`: a use changes the time only if the time is not newer than the last change of
-    /// the file, or is a day old.
+    /// `relatime`: a use updates the time only if it is not newer than the last change of the file,
+    /// or is a day old.
     Relative,
-    /// `relatime,nodiratime`: listing a directory changes nothing.
+    /// `relatime,nodiratime`: as `relatime`, but listing a directory updates nothing.
     RelativeOfFiles,
-    /// `noatime`: no use changes anything.
+    /// `noatime`: no use updates the time.
     Never,
 }
 
 impl AccessTimes {
-    /// Whether a use of a file now is to be recorded. `changed` is the later one of the times of
-    /// the last change of its contents and of its attributes.
+    /// Whether a use of a file at this moment must update its access time. `changed` is the later
+    /// of the times of its last change of contents and of attributes.
     #[must_use]
     pub fn is_due(
         self,

@@ -1,8 +1,7 @@
-//! [`BlockDevice`]: what a disk file system is written over, and its two stores: memory, and a
-//! file or real device.
+//! [`BlockDevice`]: the device under a disk file system, in memory or in a file or real device.
 //!
-//! Offsets and lengths are in bytes and need no alignment. A transfer is whole or an error. What
-//! this is not: a cache. A write reaches the store before it returns, and is durable after
+//! Offsets and lengths are in bytes and need no alignment. A transfer is complete or fails. A
+//! device is not a cache: a write reaches the store before it returns, and is durable after
 //! [`BlockDevice::flush`].
 
 use std::fs::File;
@@ -29,21 +28,22 @@ pub trait BlockDevice: Send + Sync {
     /// Stores all of `data` from `offset` on.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// As [`read_at`](Self::read_at), for bytes of files, which a file system never needs itself.
+    /// Like [`read_at`](Self::read_at), for file data, which the file system itself never
+    /// interprets.
     fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.read_at(offset, buffer)
     }
 
-    /// As [`write_at`](Self::write_at), for bytes of files. A store that models a disk may keep
-    /// count of them, or forget them.
+    /// Like [`write_at`](Self::write_at), for file data. A store that models a disk may count or
+    /// discard it.
     fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.write_at(offset, data)
     }
 
-    /// Makes the range read as zeros and gives its space back where the store can.
+    /// Makes the range read as zeros, and frees its space if the store can.
     fn discard(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Makes durable what was written before the call.
+    /// Makes all writes before the call durable.
     fn flush(&self) -> Result<()>;
 }
 
@@ -71,14 +71,14 @@ impl MemoryDevice {
         Self { size, keeps_data: true, contents: RwLock::new((Data::default(), space)) }
     }
 
-    /// A device that keeps what a file system needs to find its files, and none of their bytes:
-    /// they read as zeros. For simulation, where contents would only fill memory.
+    /// A device that stores only metadata; file data reads as zeros. For simulations, whose data
+    /// would only fill memory.
     #[must_use]
     pub fn of_metadata(size: u64) -> Self {
         Self { keeps_data: false, ..Self::new(size) }
     }
 
-    /// Memory taken by what was written, in bytes.
+    /// Memory used by the written data, in bytes.
     #[must_use]
     pub fn allocated(&self) -> u64 {
         self.contents.read().0.pages() * PAGE_BYTES
@@ -140,10 +140,10 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Takes over an open image or device. Its size is fixed from now on.
+    /// Takes ownership of an open image or device. Its size is fixed from now on.
     ///
     /// # Errors
-    /// `EINVAL` for what is neither a regular file nor a block device.
+    /// `EINVAL` if the file is neither a regular file nor a block device.
     pub fn from_file(file: File) -> Result<Self> {
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
         if !kind.is_file() && !kind.is_block_device() {
@@ -154,7 +154,7 @@ impl FileDevice {
         Ok(Self { file, size })
     }
 
-    /// Writes zeros where the store can't make a hole.
+    /// Writes zeros if the store can't make a hole.
     fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {
         const PIECE_BYTES: u64 = 1 << 20;
         let zeros = vec![0; length.min(PIECE_BYTES) as usize];
@@ -175,7 +175,7 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         check(self.size, offset, buffer.len() as u64, Errno::INVAL)?;
-        // Of a file that was cut behind our back, what is gone can't be read as zeros.
+        // If another process has truncated the file, the missing part must not read as zeros.
         Ok(self.file.read_exact_at(buffer, offset)?)
     }
 
@@ -189,7 +189,7 @@ impl BlockDevice for FileDevice {
         if length == 0 {
             return Ok(());
         }
-        // On a block device this reaches the discard that zeroes, or fails and is replaced.
+        // On a block device this is a discard that zeroes, or it fails and zeros are written.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset, length) {
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => {

@@ -1,4 +1,4 @@
-//! What operations answer, as values.
+//! Results of operations, as values.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,10 +8,10 @@ use crate::file_system::FileSystem;
 use crate::operation::Call;
 use crate::types::{Attr, Entry, Handle, Opened, Request, StatFs};
 
-/// What an operation answered.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
-    /// Nothing more than that it is done.
+    /// Success without a value.
     Done,
     /// Attributes.
     Attr(&'a Attr),
@@ -23,17 +23,17 @@ pub enum Answer<'a> {
     Created(&'a Entry, &'a Opened),
     /// An open directory.
     Directory(Handle),
-    /// So many bytes were read, written or copied.
+    /// The number of bytes read, written or copied.
     Moved(u64),
-    /// Another number: entries listed, the offset found, the length of an attribute.
+    /// Another number: listed entries, the offset found, or the length of an attribute.
     Number(u64),
     /// The target of a symbolic link.
     Target(&'a OsStr),
 }
 
 impl Answer<'_> {
-    /// Takes back what a caller will not get: lookups are forgotten and handles closed. The caller
-    /// is told of an error; a second one would not help.
+    /// Releases a result that the caller will not get: forgets lookups and closes handles. Errors
+    /// are ignored, because the caller gets an error already.
     pub fn take_back(&self, inner: &dyn FileSystem, request: &Request, call: &Call<'_>) {
         if let (Call::Open { ino, .. }, Self::Opened(opened)) = (call, self) {
             inner.release(request, *ino, opened.handle).ok();
@@ -53,17 +53,17 @@ impl Answer<'_> {
 /// How an operation ended.
 pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
-/// A value that an operation answers.
+/// A type that an operation returns.
 pub trait Reply: Sized {
     /// The value as an observer sees it.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
-    /// The answer to an operation that is not done; `None` where it can't be made up.
+    /// The result of an operation that is skipped; `None` if it can't be faked.
     fn skipped(_: &Call<'_>) -> Option<Self> {
         None
     }
 
-    /// Bytes of a file or an xattr in it.
+    /// The bytes of a file or an xattr in the result.
     fn bytes(&mut self) -> &mut [u8] {
         &mut []
     }
@@ -126,7 +126,7 @@ impl Reply for u64 {
     }
 }
 
-/// Replies that an observer sees in one way, and the opened file in some of them.
+/// Declares replies with the value that an observer sees, and the opened file in some of them.
 macro_rules! replies {
     ($($answer:ty: |$value:ident| $seen:expr $(, $opened:expr)?;)*) => {$(
         impl Reply for $answer {

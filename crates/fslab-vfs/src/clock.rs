@@ -1,4 +1,4 @@
-//! The clock as a parameter: layers read no other.
+//! The clock as a parameter: layers use no other clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,14 +14,14 @@ pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     fn now_ns(&self) -> u64 {
-        // Not `Instant`, which costs twice as much; the kernel's clock begins at 0 and stays below
-        // 584 years.
+        // `Instant` would cost twice as much. The kernel's clock starts at 0 and stays below 584
+        // years.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
     }
 }
 
-/// A clock that goes one step each time it is asked: for tests that expect exact durations.
+/// A clock that advances one step at each reading, for tests that expect exact durations.
 #[derive(Debug)]
 pub struct SteppingClock {
     now_ns: AtomicU64,
@@ -29,7 +29,7 @@ pub struct SteppingClock {
 }
 
 impl SteppingClock {
-    /// A clock at 0 that goes `step_ns` at each look.
+    /// A clock at 0 that advances `step_ns` at each reading.
     #[must_use]
     pub fn new(step_ns: u64) -> Self {
         Self { now_ns: AtomicU64::new(0), step_ns }

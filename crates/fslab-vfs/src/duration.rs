@@ -1,14 +1,14 @@
-//! Times as people write them.
+//! Durations in text form.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 
-/// A time as people write it: `90s`, `1h30m`, `1.5s`, `30d`, `2w`, and `50us`. A number alone is
-/// none: it would be seconds to one and days to another. A day has 24 hours.
+/// Parses a duration such as `90s`, `1h30m`, `1.5s`, `30d`, `2w` or `50us`. A bare number is an
+/// error, because its unit would be ambiguous. A day has 24 hours.
 ///
 /// # Errors
-/// What is wrong with the text, for people to read: also where it is negative, or of months.
+/// A message for users. Negative durations and months are errors too.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     duration(text).ok_or_else(|| format!("'{text}' is no time such as 90s, 1h30m or 30d"))
 }

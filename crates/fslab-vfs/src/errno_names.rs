@@ -2,7 +2,7 @@
 
 use crate::error::Errno;
 
-/// The last number in use.
+/// The largest error number in use.
 pub const ERRNO_LAST: i32 = 133;
 
 macro_rules! named {
@@ -15,7 +15,7 @@ macro_rules! named {
     };
 }
 
-/// Every error of Linux by its name. Several names may mean one; the usual one comes first.
+/// All Linux errors by name. If several names have the same number, the usual one comes first.
 #[rustfmt::skip]
 pub const ERRNO_NAMES: &[(&str, Errno)] = named! {
     ADDRINUSE ADDRNOTAVAIL ADV AFNOSUPPORT AGAIN ALREADY BADE BADF BADFD BADMSG BADR BADRQC
@@ -32,14 +32,14 @@ pub const ERRNO_NAMES: &[(&str, Errno)] = named! {
     TIMEDOUT TOOMANYREFS TXTBSY UCLEAN UNATCH USERS WOULDBLOCK XDEV XFULL
 };
 
-/// The name of an error number, such as `ENOENT`; `errno 123` for one that has none.
+/// The name of an error number, such as `ENOENT`; `errno 123` if it has none.
 #[must_use]
 pub fn errno_name(errno: Errno) -> String {
     let found = ERRNO_NAMES.iter().find(|(_, known)| *known == errno);
     found.map_or_else(|| format!("errno {}", errno.raw_os_error()), |(name, _)| (*name).to_owned())
 }
 
-/// The error number of a name such as `ENOENT`, or of a number.
+/// The error number for a name such as `ENOENT`, or for a number.
 #[must_use]
 pub fn errno_from_name(text: &str) -> Option<Errno> {
     let named = ERRNO_NAMES.iter().find(|(name, _)| *name == text);

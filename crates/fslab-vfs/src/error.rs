@@ -10,10 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation failed.
 ///
-/// Small and cheap to make: `ENOENT` is the answer to most lookups.
+/// The type is small and cheap to make: most lookups fail with `ENOENT`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The answer POSIX names for this case, or what a system call below answered.
+    /// The error that POSIX requires, or the error of a system call below.
     #[error("{0}")]
     Errno(#[from] Errno),
     /// No file system of the stack implements the operation.
@@ -22,29 +22,29 @@ pub enum Error {
         /// The method of [`crate::FileSystem`] that was called.
         operation: &'static str,
     },
-    /// The inode was forgotten, or its file is gone and the number was used again.
+    /// The inode was forgotten, or its file was removed and the number was reused.
     #[error("inode {} is no longer known", ino.0)]
     Stale {
         /// The inode the caller named.
         ino: Ino,
     },
-    /// What is stored is damaged; nothing of it was returned.
+    /// Stored data is damaged; none of it was returned.
     #[error("inode {}: damaged at byte {offset}: {what}", ino.0)]
     Damaged {
         /// The file that holds the damage.
         ino: Ino,
-        /// Where in the logical file, in bytes.
+        /// Offset in the logical file, in bytes.
         offset: u64,
-        /// What was found wrong.
+        /// Description of the damage.
         what: &'static str,
     },
 }
 
 impl Error {
-    /// The errno a caller of the system call sees: the one table of the house.
+    /// The errno that the caller of the system call sees. This is the only table of this kind.
     ///
-    /// Whether `ENOSYS` may reach the kernel (where it is sticky for some operations) is decided
-    /// by the adapter, per operation.
+    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, where it is sticky
+    /// for some operations.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

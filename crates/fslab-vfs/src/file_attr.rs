@@ -3,7 +3,7 @@
 pub use fslab_sys::fsxattr::Fsxattr as ExtendedAttr;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Which form of the flags is asked for.
+/// Selects the form of the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAttrForm {
     /// `FS_IOC_GETFLAGS`
@@ -12,7 +12,7 @@ pub enum FileAttrForm {
     Extended,
 }
 
-/// The flags of an inode. Setting one form leaves alone what only the other form can express.
+/// The flags of an inode. Setting one form preserves flags that only the other form can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAttr {
     /// `FS_*_FL` bits.
@@ -21,8 +21,8 @@ pub enum FileAttr {
     Extended(ExtendedAttr),
 }
 
-/// `FS_*_FL` bits and the `FS_XFLAG_*` bits of the same meaning: sync, immutable, append only, no
-/// dump, no access time, DAX, inherited project.
+/// `FS_*_FL` bits and the equivalent `FS_XFLAG_*` bits: sync, immutable, append-only, no dump, no
+/// access time, DAX, inherited project.
 const EQUIVALENTS: [(u32, u32); 7] = [
     (0x8, 0x20),
     (FileAttr::IMMUTABLE, 0x8),
@@ -34,9 +34,9 @@ const EQUIVALENTS: [(u32, u32); 7] = [
 ];
 
 impl FileAttr {
-    /// `FS_IMMUTABLE_FL`: neither bytes nor names nor attributes may change.
+    /// `FS_IMMUTABLE_FL`: contents, names and attributes can't change.
     pub const IMMUTABLE: u32 = 0x10;
-    /// `FS_APPEND_FL`: bytes may only be added at the end.
+    /// `FS_APPEND_FL`: contents can only be appended.
     pub const APPEND: u32 = 0x20;
 
     /// The flags that both forms have, as `FS_*_FL` bits.
@@ -51,7 +51,7 @@ impl FileAttr {
         }
     }
 
-    /// `FS_*_FL` bits in the form asked for; bits without an equivalent are left out.
+    /// Converts `FS_*_FL` bits to the given form; bits without an equivalent are dropped.
     #[must_use]
     pub fn from_flags(flags: u32, form: FileAttrForm) -> Self {
         match form {
@@ -64,7 +64,7 @@ impl FileAttr {
         }
     }
 
-    /// The form that this is.
+    /// The form of these flags.
     #[must_use]
     pub fn form(&self) -> FileAttrForm {
         match self {
@@ -73,7 +73,7 @@ impl FileAttr {
         }
     }
 
-    /// The bytes that the ioctl of this form reads or writes: 4 or 28.
+    /// The bytes that the ioctl of this form transfers: 4 or 28.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
@@ -82,7 +82,7 @@ impl FileAttr {
         }
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` for any other number of bytes.
+    /// Parses the bytes made by [`to_bytes`](Self::to_bytes); `None` for any other length.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if let Ok(flags) = u32::read_from_bytes(bytes) {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn flags_of_one_form_are_those_of_the_other() {
-        // Immutable, append only, no dump, no access time; an index has no equivalent.
+        // Immutable, append-only, no dump, no access time; the index flag has no equivalent.
         let extended = FileAttr::from_flags(0x10f0, FileAttrForm::Extended);
         let FileAttr::Extended(attributes) = extended else { panic!("{extended:?}") };
         assert_eq!(attributes.xflags, 0xd8);

@@ -8,7 +8,7 @@ use slab::Slab;
 use crate::error::{Errno, Result};
 use crate::types::Handle;
 
-/// Gives each open item a small number and finds it again.
+/// Assigns a small number to each open item and finds the item by it.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     items: RwLock<Slab<Arc<T>>>,
@@ -35,7 +35,7 @@ impl<T> HandleTable<T> {
         Ok(Arc::clone(items.get(key(handle)).ok_or(Errno::BADF)?))
     }
 
-    /// Takes an item out.
+    /// Removes and returns an item.
     ///
     /// # Errors
     /// `EBADF` for a handle that isn't open.

@@ -1,17 +1,17 @@
-//! A directory of the host as a file system: the leaf that stores in files somebody else keeps.
+//! A directory of the host as a file system: a leaf that stores its files in existing directories.
 //!
-//! Inodes are identified by device, number and generation and opened again by file handle, so that
-//! a walk over millions of files costs neither descriptors nor much memory. Everything that
-//! creates runs as the caller (ids, groups, umask), everything else as the process: the kernel
-//! has checked the caller's permissions before.
+//! Inodes are identified by device, number and generation, and reopened by file handle. A walk over
+//! millions of files thus needs neither descriptors nor much memory. Operations that create run as
+//! the caller (ids, groups, umask), all others as the process: the kernel has already checked the
+//! caller's permissions.
 //!
-//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by what
-//! the thread lacks: before each operation that could clear them, CAP_FSETID is taken up again,
-//! which the transport lays down to register files for passthrough.
+//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by missing
+//! capabilities of the thread. The transport drops CAP_FSETID to register files for passthrough.
+//! Each operation that could clear the bits raises it again first.
 //!
-//! Times are the lower file system's own; [`Request::now`] is not used. At most a quarter of the
-//! descriptors the process may have are kept for directories and as many for removed inodes; see
-//! [`HostOptions`] for what happens without file handles.
+//! Times are those of the lower file system; [`Request::now`] is not used. At most a quarter of the
+//! process's descriptors are kept for directories, and as many for removed inodes. See
+//! [`HostOptions`] for operation without file handles.
 
 mod access_times;
 mod attr;
@@ -62,18 +62,17 @@ use crate::types::{
     Opened, Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-/// How a host directory is used.
+/// Options for using a host directory.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// Identify inodes by file handle where the lower file system and the privileges allow.
-    /// Without, one descriptor is kept for each inode that is remembered.
+    /// Identify inodes by file handle if the lower file system and the privileges allow it. Without
+    /// file handles, each inode in use keeps one descriptor.
     pub file_handles: bool,
-    /// Which uses of files change access times. Unless they do so already, or any will do, the
-    /// directory is used through a copy of its mount: file systems mounted below it later are not
-    /// seen.
+    /// Which uses of files update access times. If the mount has another option, the directory is
+    /// used through a copy of its mount. File systems mounted below it later are then not visible.
     pub access_times: AccessTimes,
-    /// What an earlier process has left open that served the same tree: this one goes on with the
-    /// numbers that were given out.
+    /// Descriptors that an earlier process of the same tree has left open. This process keeps the
+    /// inode numbers of the earlier one.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -89,19 +88,19 @@ pub struct HostFs {
     lower: Lower,
     files: HandleTable<Arc<OwnedFd>>,
     directories: HandleTable<OpenDirectory>,
-    /// The directory itself, where it is used through a copy of its mount, from which no path leads
-    /// to the directories above it.
+    /// The directory itself, if it is used through a copy of its mount. No path leads from the copy
+    /// to the directories above.
     copied: Option<OwnedFd>,
-    /// The lock of the whole tree, if it is locked.
+    /// The locks of the whole tree, if it is locked.
     lock: OnceLock<tree_lock::Locks>,
     locking: Mutex<()>,
 }
 
-/// How often a creation is tried while others make and remove its name.
+/// Maximum number of attempts to create a file while others create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
-/// Flags of an opening that have a meaning for the lower file. `O_DIRECT` has none: requests
-/// arrive in buffers of any alignment. Nor has `O_APPEND`: each write says whether it appends.
+/// Open flags that are passed to the lower file. `O_DIRECT` is not, because requests arrive in
+/// buffers of any alignment. `O_APPEND` is not, because each write says whether it appends.
 const LOWER_FLAGS: OpenMode = OpenMode::WRITE_ONLY
     .union(OpenMode::READ_WRITE)
     .union(OpenMode::TRUNCATE)
@@ -113,16 +112,16 @@ impl HostFs {
     /// Opens a directory as the root of a file system.
     ///
     /// # Errors
-    /// What opening the directory answers.
+    /// Errors of opening the directory.
     pub fn open(path: &Path, options: &HostOptions) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::from_descriptor(rustix::fs::open(path, flags, Mode::empty())?, options)
     }
 
-    /// Takes an open directory as the root, whatever is mounted over its path later.
+    /// Uses an open directory as the root, whatever is mounted over its path later.
     ///
     /// # Errors
-    /// What `statx` answers; `EPERM` without the privilege to choose access times.
+    /// Errors of `statx`; `EPERM` without the privilege to choose access times.
     pub fn from_descriptor(root: OwnedFd, options: &HostOptions) -> Result<Self> {
         let (root, copied) = match access_times::copied_for(&root, options.access_times)? {
             Some(copy) => (copy, Some(root)),
@@ -141,20 +140,20 @@ impl HostFs {
         Ok(Self { lower, files, directories, copied, lock, locking })
     }
 
-    /// How many inodes are remembered, the root included.
+    /// Number of inodes in use, including the root.
     #[must_use]
     pub fn remembered_inodes(&self) -> usize {
         self.lower.inodes.len()
     }
 
-    /// Whether inodes are remembered by file handle, without a descriptor each.
+    /// Whether inodes are identified by file handle, without a descriptor each.
     #[must_use]
     pub fn has_file_handles(&self) -> bool {
         self.lower.has_handles()
     }
 
-    /// Whether another process that serves the same directory finds the inodes again which this one
-    /// gave numbers to ([`HostOptions::inherited`]): by descriptors, or by their numbers alone.
+    /// Whether a later process that serves the same directory can find this one's inodes by their
+    /// numbers ([`HostOptions::inherited`]). It finds them by descriptors, or by the numbers alone.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()
@@ -168,8 +167,8 @@ impl HostFs {
         }
     }
 
-    /// Expects that an inode is one that a lookup would find: not the lock file of a locked tree,
-    /// nor a directory in a tree that another program has locked.
+    /// Checks that a lookup could find an inode. Lock files of locked trees and directories in a
+    /// tree locked by another program are hidden.
     fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
         if let Some(hidden) = lock.hidden() {
             let name = attr::stat_at(self.lower.directory(Ino::ROOT)?, OsStr::new(hidden));
@@ -184,7 +183,7 @@ impl HostFs {
         Ok(())
     }
 
-    /// Creates under a name as the caller, then makes the new inode known.
+    /// Creates a name as the caller, then enters the new inode.
     fn create_named(
         &self,
         request: &Request,
@@ -313,7 +312,7 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
-    /// A lookup that nobody was told of.
+    /// Counts as a lookup that was not reported to a caller.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)
@@ -347,7 +346,7 @@ impl FileSystem for HostFs {
     fn readlink(&self, _request: &Request, ino: Ino) -> Result<OsString> {
         match rustix::fs::readlinkat(self.lower.path(ino)?, "", Vec::new()) {
             Ok(target) => Ok(OsString::from_vec(target.into_bytes())),
-            // What the empty path of anything but a symbolic link answers.
+            // The error of an empty path for anything other than a symbolic link.
             Err(Errno::NOENT) => Err(Errno::INVAL.into()),
             Err(error) => Err(error.into()),
         }
@@ -439,7 +438,7 @@ impl FileSystem for HostFs {
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         if let Some(left) = &self.lower.taken_over {
             self.lower.expect_known(ino)?;
-            // Whoever opened it had the right to; perhaps nobody has it any more.
+            // Its opener had the right to open it; perhaps no process has this right now.
             if let Some(file) = left.opened(ino, to_flags(mode)) {
                 return self.opened(ino, Arc::new(file));
             }
@@ -449,13 +448,13 @@ impl FileSystem for HostFs {
         }
         let file =
             self.lower.open_file(ino, to_flags(mode)).or_else(|error| match error.errno() {
-                // Files that can only be appended to (chattr +a) are opened for that alone.
+                // Append-only files (chattr +a) can only be opened with `O_APPEND`.
                 Errno::PERM if mode.contains(OpenMode::APPEND) => {
                     self.lower.open_file(ino, to_flags(mode) | OFlags::APPEND)
                 }
                 _ => Err(error),
             })?;
-        // Only the daemon learns whether who writes may keep set-id bits.
+        // Only the daemon knows whether a writer may keep set-id bits.
         let watched = mode.writes() && attr::permissions(&attr::stat(&file)?).has_set_id();
         let opened = self.opened(ino, Arc::new(file))?;
         Ok(Opened { backing: opened.backing.filter(|_| !watched), ..opened })
@@ -476,7 +475,7 @@ impl FileSystem for HostFs {
                 created => return created,
             }
             match self.open_existing(request, parent, name, flags) {
-                // Somebody has removed the name since.
+                // The name was removed meanwhile.
                 Err(Error::Errno(Errno::NOENT | Errno::STALE)) => {}
                 opened => return opened,
             }
@@ -493,7 +492,7 @@ impl FileSystem for HostFs {
     ) -> Result<(Entry, Opened)> {
         take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
-        // Exclusive means for an unnamed file that it can never be given a name.
+        // For an unnamed file, exclusive means that it can never get a name.
         let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
         let how = how | OFlags::from_bits_retain((flags & OpenMode::EXCLUSIVE).bits());
         let mode = Mode::from_raw_mode(mode);
@@ -521,8 +520,8 @@ impl FileSystem for HostFs {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // Also where a part was read: fewer bytes would mean the end of the file, and a
-                // mount would fill the page up with zeros.
+                // Also after a partial read: a short count would mean the end of the file, and a
+                // mount would fill the page with zeros.
                 Err(error) => return Err(error.into()),
             }
         }
@@ -763,7 +762,7 @@ impl HostFs {
         let mut entry = self.lower.lookup(parent, name)?;
         let ino = entry.attr.ino;
         let opened = self.open(request, ino, flags).inspect_err(|_| self.forget(ino, 1))?;
-        // Opening may have emptied the file.
+        // Opening may have truncated the file.
         entry.attr = self.getattr(request, ino, Some(opened.handle))?;
         Ok((entry, opened))
     }

@@ -1,12 +1,12 @@
-//! Which path an inode is known by.
+//! The path of each inode.
 //!
-//! Each inode that the caller remembers has its parent and name here, so that renaming a directory
-//! moves everything below it at once. A parent stays for as long as something below it is known.
-//! Memory: about 200 bytes and twice the name for each inode that the caller remembers or that lies
-//! above one; a further name of an inode stays until it is removed, renamed or found again.
+//! Each inode in use by the caller has its parent and name here, so renaming a directory moves
+//! everything below it at once. A parent stays while something below it is known. Memory: about 200
+//! bytes and twice the name for each inode in use and its parents. Further names of an inode stay
+//! until they are removed, renamed or found again.
 //!
-//! Of several names, an inode has the one it was last found, made or renamed by. A file whose name
-//! is gone keeps its last path, and one that never had a name has none.
+//! An inode with several names has the one by which it was last found, made or renamed. A file
+//! without a remaining name keeps its last path; a file that never had a name has none.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,17 +14,17 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::Ino;
 
-/// Deeper trees have no paths here.
+/// Maximum depth; deeper inodes have no path here.
 const DEPTH_MAX: usize = 4096;
 
 /// A name in a directory.
 type Place<'a> = (Ino, &'a OsStr);
 
-/// Paths of all inodes that somebody remembers.
+/// Paths of all inodes in use.
 #[derive(Debug, Default)]
 pub struct InodePaths {
     known: HashMap<Ino, Known>,
-    /// The inode that a name in a directory stands for.
+    /// The inode of each name in a directory.
     names: HashMap<(Ino, Box<OsStr>), Ino>,
 }
 
@@ -33,12 +33,12 @@ struct Known {
     /// `None` for a file that was made without a name.
     place: Option<(Ino, Box<OsStr>)>,
     lookups: u64,
-    /// Known inodes whose parent this is.
+    /// Number of known inodes with this parent.
     children: u64,
 }
 
 impl InodePaths {
-    /// Notes that the caller was told of an inode, by a name if it has one.
+    /// Records a lookup of an inode, and its name if it has one.
     pub fn learn(&mut self, ino: Ino, place: Option<Place<'_>>) {
         self.known.entry(ino).or_default().lookups += 1;
         if let Some(place) = place {
@@ -46,12 +46,12 @@ impl InodePaths {
         }
     }
 
-    /// Notes that a name no longer stands for an inode.
+    /// Records that a name was removed.
     pub fn removed(&mut self, (parent, name): Place<'_>) {
         self.names.remove(&(parent, name.into()));
     }
 
-    /// Notes that a name was moved, or that two names were exchanged.
+    /// Records that a name was moved, or that two names were exchanged.
     pub fn renamed(&mut self, from: Place<'_>, to: Place<'_>, is_exchange: bool) {
         let [moved, replaced] =
             [from, to].map(|(parent, name)| self.names.remove(&(parent, name.into())));
@@ -62,7 +62,7 @@ impl InodePaths {
         }
     }
 
-    /// Notes that the caller gave lookups back.
+    /// Records that the caller released lookups.
     pub fn forget(&mut self, ino: Ino, lookups: u64) {
         if let Some(entry) = self.known.get_mut(&ino) {
             entry.lookups = entry.lookups.saturating_sub(lookups);
@@ -76,7 +76,7 @@ impl InodePaths {
         let mut names = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {
-            // Renames that race may leave two directories below each other here for a moment.
+            // Racing renames may temporarily form a loop of directories here.
             if names.len() == DEPTH_MAX {
                 return None;
             }
@@ -102,7 +102,7 @@ impl InodePaths {
 
     fn move_to(&mut self, ino: Ino, (parent, name): Place<'_>) {
         let Some(entry) = self.known.get_mut(&ino) else { return };
-        // A name of the root, or one that leads back to itself, would make a path without end.
+        // A name of the root or a name in itself would make an infinite path.
         if ino == Ino::ROOT {
             return;
         }
@@ -119,7 +119,7 @@ impl InodePaths {
         }
     }
 
-    /// A directory has one known child less.
+    /// Removes one known child of a directory.
     fn leave(&mut self, parent: Ino) {
         if let Some(entry) = self.known.get_mut(&parent) {
             entry.children = entry.children.saturating_sub(1);

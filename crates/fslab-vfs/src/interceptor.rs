@@ -1,7 +1,7 @@
-//! A file system whose operations something comes between: every operation, before and after, as a
-//! value.
+//! A file system with an interceptor that sees every operation before and after it, as a value.
 //!
-//! One place that knows all operations, so that an observer of everything is two functions.
+//! All operations are listed in this one place, so an observer of everything needs only two
+//! functions.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::types::{
     SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-/// Comes between a file system and its callers, from many threads at once.
+/// Intercepts the calls of a file system, from many threads at once.
 pub trait Interceptor: Send + Sync {
-    /// Does an operation by `perform`, which takes the arguments from the call that it is given, or
-    /// answers it. Interceptors may change arguments, but not the operation.
+    /// Performs an operation with `perform`, which takes the arguments from the given call, or
+    /// returns another result. Interceptors may change arguments, but not the operation.
     ///
     /// # Errors
-    /// What `perform` or the interceptor answers.
+    /// Errors of `perform` or of the interceptor.
     fn around<T: Reply>(
         &self,
         inner: &dyn FileSystem,
@@ -31,27 +31,28 @@ pub trait Interceptor: Send + Sync {
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T>;
 
-    /// May change how an opened file is used.
+    /// May change the properties of an opened file.
     fn opened(&self, opened: &mut Opened);
 
     /// Called once after the last operation.
     ///
     /// # Errors
-    /// What the interceptor could not keep.
+    /// Data that the interceptor could not save.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Sees every operation begin and end, from many threads at once.
+/// Observes the beginning and end of every operation, from many threads at once.
 pub trait Watch: Send + Sync {
-    /// What is remembered from the beginning to the end.
+    /// Data kept from the beginning to the end of an operation.
     type Begun;
 
-    /// An operation begins.
+    /// Called before an operation.
     fn begin(&self, call: &Call<'_>) -> Self::Begun;
 
-    /// It has ended. One that panicked ends with `EIO`, which is what its caller gets.
+    /// Called after an operation. An operation that panicked ends with `EIO`, like its caller's
+    /// result.
     fn end(
         &self,
         begun: Self::Begun,
@@ -66,13 +67,13 @@ pub trait Watch: Send + Sync {
     /// See [`Interceptor::finish`].
     ///
     /// # Errors
-    /// What the watch could not keep.
+    /// Data that the watch could not save.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// An operation under way; ends when dropped, so that a panic does not leave it open.
+/// A running operation; dropping it ends the operation, even after a panic.
 struct Under<'a, W: Watch> {
     watch: &'a W,
     request: Option<&'a Request>,
@@ -127,19 +128,19 @@ impl<W: Watch> Interceptor for W {
 pub struct Intercepted<I> {
     /// The file system.
     pub inner: Arc<dyn FileSystem>,
-    /// What comes between it and its callers.
+    /// The interceptor.
     pub interceptor: I,
 }
 
 impl<I: Interceptor> Intercepted<I> {
-    /// An answer whose opened file is used as the interceptor has it.
+    /// Lets the interceptor change the opened file in a result.
     fn checked<T: Reply>(&self, mut answer: T) -> T {
         answer.opened().into_iter().for_each(|opened| self.interceptor.opened(opened));
         answer
     }
 }
 
-/// Operations that are passed on: method, arguments, answer, and the call as a value.
+/// Declares intercepted operations: method, arguments, result, and the call as a value.
 macro_rules! passed_on {
     ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident;)*) => {$(
         fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
@@ -148,7 +149,7 @@ macro_rules! passed_on {
                 Call::$call { $($argument),* } => {
                     self.inner.$method(request, $($argument),*).map(|answer| self.checked(answer))
                 }
-                // No interceptor changes the operation.
+                // Interceptors must not change the operation.
                 _ => Err(Errno::IO.into()),
             })
         }

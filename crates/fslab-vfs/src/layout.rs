@@ -1,9 +1,9 @@
-//! Where the bytes of a file lie on its device.
+//! The place of a file's bytes on its device.
 
 use crate::error::Result;
 use crate::types::Ino;
 
-/// A run of a file's bytes that lie side by side on the device; everything in bytes.
+/// A run of a file's bytes that is contiguous on the device; all fields are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Offset in the file.
@@ -14,14 +14,14 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// A leaf that can tell where its files lie.
+/// A leaf that knows where its files lie.
 ///
-/// Layers do not change the answer: for a stack it is always about the leaf's files.
+/// Layers do not change the result: for a stack it always describes the leaf's files.
 pub trait Layout: Send + Sync {
-    /// The extents of a file in logical order; holes, inline data and space that is reserved but
-    /// not yet written have none.
+    /// The extents of a file in logical order. Holes, inline data and reserved space that is not
+    /// yet written have none.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the leaf's own file system does not tell.
+    /// `EOPNOTSUPP` if the leaf's file system does not report extents.
     fn extents(&self, ino: Ino) -> Result<Vec<Extent>>;
 }

@@ -1,12 +1,12 @@
-//! What a file system is to fslab: the [`FileSystem`] trait, its types, and the leaves that store.
+//! The [`FileSystem`] trait, its types, and the leaves that store files.
 //!
-//! A *leaf* stores (a host directory, memory); a *layer* is a file system over another. Both are
-//! the same trait, so that a stack of any height is one `dyn FileSystem`.
+//! A *leaf* stores files (a host directory, memory); a *layer* is a file system over another. Both
+//! implement the same trait, so a stack of any height is one `dyn FileSystem`.
 //!
-//! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
-//! [`Request`], or as a [`Clock`] from who asks) and prints nothing.
+//! This crate knows nothing of FUSE, prints nothing, and reads no clock for a caller. Times come
+//! with the [`Request`], or from a [`Clock`] passed by the caller.
 //!
-//! The types to know first: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`]
+//! Start with these types: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`]
 //! (memory).
 //!
 //! ```

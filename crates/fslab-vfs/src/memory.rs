@@ -1,13 +1,13 @@
-//! [`MemFs`]: a file system in memory with the meaning of ext4, the model that others are tested
-//! against.
+//! [`MemFs`]: a file system in memory with the semantics of ext4; other file systems are tested
+//! against it.
 //!
-//! Every operation holds one lock over the whole tree, so that each is atomic and the order of
-//! changes is the order of the lock; reading operations share it. That is the point of a model,
-//! and the price of many writers. Entries of a listing are copied out in pieces: a sink may call
-//! the file system again.
+//! Every operation locks the whole tree, so each one is atomic and changes are ordered by the lock.
+//! Read operations share the lock. This simplicity is the purpose of a model, at the cost of
+//! concurrent writers. Entries of a listing are copied in batches, because a sink may call the file
+//! system again.
 //!
-//! What it does not do: check permissions (see [`FileSystem`]), survive the process, limit the
-//! length of a directory, or collapse and insert ranges (`EOPNOTSUPP`).
+//! It does not check permissions (see [`FileSystem`]), persist data, limit the length of a
+//! directory, or collapse and insert ranges (`EOPNOTSUPP`).
 
 use std::ffi::{OsStr, OsString};
 
@@ -39,14 +39,14 @@ pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
-/// Entries that are copied out of a directory under one hold of the lock.
+/// Number of directory entries copied under one hold of the lock.
 const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.
 ///
-/// Access times are those of [`AccessTimes::Relative`], unless another choice is made. Files end
-/// at 2^63 - 1 bytes (`EFBIG`), have at most 65,000 names (`EMLINK`), and holes of whole 4 KiB
-/// pages. Times come from the requests.
+/// Access times follow [`AccessTimes::Relative`] by default. Files end at 2^63 - 1 bytes (`EFBIG`)
+/// and have at most 65,000 names (`EMLINK`). Holes consist of whole 4 KiB pages. Times come from
+/// the requests.
 #[derive(Debug)]
 pub struct MemFs {
     tree: RwLock<Tree>,
@@ -65,8 +65,8 @@ impl MemFs {
         Self { tree: RwLock::new(Tree::new(capacity)) }
     }
 
-    /// An empty one that gives the number of an inode that went to the next one made, as disk file
-    /// systems do. Elsewhere no number is used again.
+    /// An empty file system that reuses the number of a removed inode for the next new one, as disk
+    /// file systems do. By default no number is reused.
     #[must_use]
     pub fn reusing_numbers() -> Self {
         let memory = Self::default();
@@ -74,34 +74,34 @@ impl MemFs {
         memory
     }
 
-    /// The same with another choice of which uses change access times.
+    /// The same file system with another choice of access times.
     #[must_use]
     pub fn with_access_times(self, choice: AccessTimes) -> Self {
         self.tree.write().access_times = choice;
         self
     }
 
-    /// How many inodes other than the root have lookups that were not given back.
+    /// Number of inodes with unreleased lookups, without the root.
     #[must_use]
     pub fn remembered(&self) -> usize {
         let tree = self.tree.read();
         tree.nodes.iter().filter(|(ino, node)| **ino != Ino::ROOT && node.lookups > 0).count()
     }
 
-    /// How many handles are open.
+    /// Number of open handles.
     #[must_use]
     pub fn open_handles(&self) -> usize {
         self.tree.read().handles.len()
     }
 
-    /// How many inodes exist, the root included.
+    /// Number of inodes, including the root.
     #[must_use]
     pub fn inodes(&self) -> usize {
         self.tree.read().nodes.len()
     }
 }
 
-/// Operations that the tree does under its lock.
+/// Declares operations that the tree performs under its lock.
 macro_rules! by_tree {
     ($($lock:ident: $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
@@ -147,7 +147,7 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
-    /// Nobody else can reach this memory.
+    /// No other program can reach this memory.
     fn lock_tree(&self, _: LockMode) -> Result<()> {
         Ok(())
     }
@@ -166,7 +166,7 @@ impl FileSystem for MemFs {
         self.tree.write().forget(ino, lookups);
     }
 
-    /// A lookup that nobody was told of.
+    /// Counts as a lookup that was not reported to a caller.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }

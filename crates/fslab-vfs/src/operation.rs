@@ -1,5 +1,5 @@
-//! The operations of a file system as values, for whoever counts, records or selects them, and
-//! with their arguments, for whoever comes between.
+//! The operations of a file system as values, for counting, recording and selecting them, and with
+//! their arguments, for interceptors.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,17 +11,17 @@ use crate::types::{
     XattrMode,
 };
 
-/// A path that an operation names.
+/// A path that an operation refers to.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'a> {
-    /// That of an inode.
+    /// The path of an inode.
     Inode(Ino),
-    /// That of a name in a directory.
+    /// The path of a name in a directory.
     Entry(Ino, &'a OsStr),
 }
 
-/// Declares [`Operation`] and [`Call`] by one row an operation: the name of its method, its
-/// arguments, and the one or two paths that it names.
+/// Declares [`Operation`] and [`Call`] with one row for each operation. A row has the method's
+/// name, its arguments, and the one or two paths it refers to.
 macro_rules! operations {
     ($($variant:ident $name:literal { $($argument:ident: $type:ty),* }
         [$first:expr $(, $second:expr)?]),* $(,)?) => {
@@ -60,7 +60,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The paths that it names, one or two.
+            /// The paths that the call refers to, one or two.
             #[must_use]
             #[allow(unused_variables, reason = "most arguments name no path")]
             pub fn named(&self) -> [Option<Named<'a>>; 2] {
@@ -128,7 +128,7 @@ operations! {
 }
 
 impl Operation {
-    /// Whether it changes the file system.
+    /// Whether the operation changes the file system.
     #[must_use]
     pub fn changes(self) -> bool {
         use Operation as Op;
@@ -144,7 +144,7 @@ impl Operation {
     }
 }
 
-/// The first one, for a record that is still to be filled in.
+/// The default is the first operation, as a placeholder in new records.
 impl Default for Operation {
     fn default() -> Self {
         Self::Lookup
@@ -172,8 +172,8 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Trees are locked by the program that serves them, inodes held, files leased, blocks shared
-    /// and hints given by layers; none of it is what a caller asks for.
+    /// Methods that serve programs and layers, not callers: locking trees, holding inodes, leasing
+    /// files, sharing blocks and giving hints.
     const OF_SERVERS: [&str; 8] = [
         "fallback",
         "lock_tree",

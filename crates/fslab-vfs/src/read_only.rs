@@ -1,4 +1,4 @@
-//! A file system that refuses every change of the one below it.
+//! A file system that refuses every change to the one below it.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::interceptor::{Intercepted, Interceptor};
 use crate::operation::Call;
 use crate::types::{Handle, Ino, LockMode, OpenMode, Opened, Request};
 
-/// Shows a file system and answers each change with `EROFS`.
+/// Wraps a file system and fails each change with `EROFS`.
 ///
-/// It lies over the leaf of a stack that is mounted read-only. The kernel refuses what programs
-/// ask of such a mount; this refuses what the layers would write of their own accord. Files are
-/// opened without changing their access times where the process has the right to do so.
+/// It lies over the leaf of a stack that is mounted read-only. The kernel refuses changes by
+/// programs; this wrapper refuses writes that layers would do on their own. Files are opened
+/// without updating their access times, if the process has the right.
 ///
-/// Syncing is passed on: it changes no content.
+/// Syncing is forwarded, because it changes no content.
 pub struct ReadOnly(Intercepted<Refusal>);
 
 impl ReadOnly {
-    /// Shows `inner`.
+    /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>) -> Self {
         Self(Intercepted { inner, interceptor: Refusal })
@@ -31,7 +31,7 @@ impl FileSystem for ReadOnly {
         Some(&self.0)
     }
 
-    /// Nothing is made below to lock the tree.
+    /// Locks the tree without creating a lock file below.
     fn lock_tree(&self, _: LockMode) -> Result<()> {
         self.0.lock_tree(LockMode::ReadOnly)
     }
@@ -41,7 +41,7 @@ impl FileSystem for ReadOnly {
             return Err(Errno::ROFS.into());
         }
         match self.0.open(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may do that.
+            // Only the owner of a file may open it without updating the access time.
             Err(error) if error.errno() == Errno::PERM => self.0.open(request, ino, mode),
             opened => opened,
         }
@@ -52,7 +52,7 @@ impl FileSystem for ReadOnly {
     }
 }
 
-/// Answers changes.
+/// The interceptor that refuses changes.
 struct Refusal;
 
 impl Interceptor for Refusal {

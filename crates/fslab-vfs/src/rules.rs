@@ -1,4 +1,4 @@
-//! What Linux demands of any file system that stores, apart from how it stores: shared by leaves.
+//! Rules that Linux imposes on any file system that stores files; shared by the leaves.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,19 +12,19 @@ pub mod namespace;
 mod protection;
 pub mod set_id;
 
-/// Most names of one file; ext4's bound.
+/// Maximum number of names of a file, as in ext4.
 pub const LINKS_MAX: u32 = 65_000;
 
-/// The longest target of a symbolic link, in bytes: a path without its zero byte.
+/// Maximum length of a symbolic link's target, in bytes: a path without its zero byte.
 pub const TARGET_BYTES_MAX: usize = 4095;
 
 /// The xattr of file capabilities, which a change of contents or owner removes.
 pub const CAPABILITY: &str = "security.capability";
 
-/// What `mknod(2)` creates; without format bits a regular file.
+/// The kind of file that `mknod(2)` creates; without format bits a regular file.
 ///
 /// # Errors
-/// `EPERM` for a directory, `EINVAL` for a symbolic link and for what is nothing.
+/// `EPERM` for a directory, `EINVAL` for a symbolic link and for unknown kinds.
 pub fn special_kind(mode: u32) -> Result<FileKind, Errno> {
     const FORMAT_BITS: u32 = 0o170_000;
     if mode & FORMAT_BITS == 0 {
@@ -37,10 +37,10 @@ pub fn special_kind(mode: u32) -> Result<FileKind, Errno> {
     }
 }
 
-/// Whether a symbolic link may have this target.
+/// Checks the target of a symbolic link.
 ///
 /// # Errors
-/// `ENOENT` for an empty one, `ENAMETOOLONG` for one that is no path.
+/// `ENOENT` for an empty target, `ENAMETOOLONG` for one longer than a path.
 pub fn check_target(target: &OsStr) -> Result<(), Errno> {
     match target.as_bytes().len() {
         0 => Err(Errno::NOENT),
@@ -49,7 +49,7 @@ pub fn check_target(target: &OsStr) -> Result<(), Errno> {
     }
 }
 
-/// The end of a range given to `fallocate`.
+/// Returns the end of a range given to `fallocate`.
 ///
 /// # Errors
 /// `EINVAL` for an empty range, `EFBIG` for one that ends behind the largest size.
@@ -60,11 +60,10 @@ pub fn check_range(offset: u64, length: u64, size_max: u64) -> Result<u64, Errno
     offset.checked_add(length).filter(|end| *end <= size_max).ok_or(Errno::FBIG)
 }
 
-/// Whether a mode of `fallocate` is one of reserving, zeroing and punching; moving ranges is not
-/// offered.
+/// Checks that a mode of `fallocate` reserves, zeroes or punches. Moving ranges is not supported.
 ///
 /// # Errors
-/// `EOPNOTSUPP`.
+/// `EOPNOTSUPP` for other modes.
 pub fn check_fallocate(mode: FallocateMode) -> Result<(), Errno> {
     let reserve_or_zero = FallocateMode::KEEP_SIZE | FallocateMode::ZERO_RANGE;
     let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;

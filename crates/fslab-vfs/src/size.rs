@@ -1,23 +1,23 @@
-//! Sizes as people write and read them.
+//! Sizes in text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bytesize::ByteSize;
 
-/// A number of bytes, written `4096`, `4K` or `4KiB`, or `4KB` for 4000: a letter alone counts in
-/// powers of 1024, as in `mkfs`, `dd`, `truncate` and `fio`. Displayed as `4.0 KiB`.
+/// A number of bytes, written `4096`, `4K`, `4KiB`, or `4KB` for 4000. A letter alone stands for a
+/// power of 1024, as in `mkfs`, `dd`, `truncate` and `fio`. Displayed as `4.0 KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
 
 impl Size {
-    /// So many bytes.
+    /// A size of this many bytes.
     #[must_use]
     pub const fn of(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many times 2^20 bytes. Saturates.
+    /// A size of this many mebibytes. Saturates.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count.saturating_mul(1 << 20))
@@ -34,7 +34,7 @@ impl FromStr for Size {
     type Err = String;
 
     /// # Errors
-    /// What is wrong with the text, for people to read.
+    /// A message for users.
     fn from_str(text: &str) -> Result<Self, String> {
         let is_binary =
             text.trim_end().ends_with(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T', 'p', 'P']);

@@ -1,5 +1,4 @@
-//! [`SliceDevice`]: a part of a device as a device of its own, such as a partition of a disk's
-//! image.
+//! [`SliceDevice`]: a part of a device as a separate device, such as a partition in a disk image.
 
 use crate::block_device::BlockDevice;
 use crate::error::{Errno, Result};
@@ -13,10 +12,10 @@ pub struct SliceDevice<D> {
 }
 
 impl<D: BlockDevice> SliceDevice<D> {
-    /// The bytes of `whole` from `start` on, `length` of them or all.
+    /// The part of `whole` from `start` on: `length` bytes, or all.
     ///
     /// # Errors
-    /// `EINVAL` where `whole` ends before.
+    /// `EINVAL` if `whole` ends earlier.
     pub fn new(whole: D, start: u64, length: Option<u64>) -> Result<Self> {
         let left = whole.size().checked_sub(start).ok_or(Errno::INVAL)?;
         match length.unwrap_or(left) {
@@ -25,7 +24,7 @@ impl<D: BlockDevice> SliceDevice<D> {
         }
     }
 
-    /// Where a range lies in the whole; `outside` where it is not within the part.
+    /// The offset of a range in the whole device; `outside` if it is not within the part.
     fn place(&self, offset: u64, length: usize, outside: Errno) -> Result<u64> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= self.length => Ok(self.start + offset),

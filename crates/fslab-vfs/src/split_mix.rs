@@ -1,9 +1,9 @@
-//! SplitMix64: a number of 64 bits for another, as if it were drawn.
+//! SplitMix64: maps a 64-bit number to another that looks random.
 
-/// How far the generator's state goes on with each number drawn.
+/// Amount added to the generator's state with each number drawn.
 pub const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What the generator draws in this state.
+/// The number that the generator draws in this state.
 #[must_use]
 pub fn split_mix(state: u64) -> u64 {
     let mut mixed = state.wrapping_add(SPLIT_MIX_STEP);

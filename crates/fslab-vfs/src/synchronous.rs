@@ -1,4 +1,4 @@
-//! A file system whose changes are durable when they are answered.
+//! A file system whose changes are durable when the operations return.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::interceptor::{Intercepted, Interceptor};
 use crate::operation::Call;
 use crate::types::{Entry, FileKind, Handle, Ino, OpenMode, Opened, Request};
 
-/// What is made durable before it is answered.
+/// Which changes are made durable before an operation returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronous {
-    /// `dirsync`: what is made, removed, linked or renamed.
+    /// `dirsync`: creations, removals, links and renames.
     Names,
-    /// `sync`: names, attributes and what is reserved, punched or copied. Whoever sends writes
-    /// asks for their durability itself, as the kernel does for a mount with this option.
+    /// `sync`: names, attributes, reservations, punches and copies. The sender of writes syncs them
+    /// itself, as the kernel does for a mount with this option.
     Everything,
 }
 
-/// Makes changes of a file system durable before it answers them. An error of doing so is
-/// answered, though the change has happened.
+/// Makes changes of a file system durable before the operation returns. An error of the sync is
+/// returned although the change has been made.
 ///
-/// With [`Synchronous::Everything`], no file is handed over to the kernel (passthrough): it would
-/// write there without asking for durability.
+/// With [`Synchronous::Everything`], no file is passed to the kernel (passthrough), because the
+/// kernel would write to it without a sync.
 pub type SynchronousFs = Intercepted<Synchronous>;
 
 impl SynchronousFs {
@@ -62,7 +62,7 @@ impl Interceptor for Synchronous {
 }
 
 impl Synchronous {
-    /// Makes what a call has changed durable.
+    /// Makes the changes of a call durable.
     fn sync(
         self,
         inner: &dyn FileSystem,
@@ -83,8 +83,7 @@ impl Synchronous {
                 sync_names(inner, request, parent)
             }
             (Call::Rename { parent, new_parent, .. }, _) => {
-                // First where the name is now: a crash in between leaves two names rather than
-                // none.
+                // The new directory first: a crash in between then leaves two names, not none.
                 sync_names(inner, request, new_parent)?;
                 if new_parent == parent { Ok(()) } else { sync_names(inner, request, parent) }
             }
@@ -134,7 +133,7 @@ impl Synchronous {
                 inner.release(request, ino, opened.handle)?;
                 synced
             }
-            // Nothing else can be opened to sync it alone.
+            // Other kinds can't be opened to sync them alone.
             _ => inner.syncfs(request, ino),
         }
     }
@@ -148,7 +147,7 @@ fn sync_names(inner: &dyn FileSystem, request: &Request, directory: Ino) -> Resu
     synced
 }
 
-/// Makes what was made under a name durable, its own attributes included.
+/// Makes a new inode's name and attributes durable.
 fn sync_entry(inner: &dyn FileSystem, request: &Request, parent: Ino, entry: &Entry) -> Result<()> {
     if entry.attr.kind == FileKind::Directory {
         sync_names(inner, request, entry.attr.ino)?;

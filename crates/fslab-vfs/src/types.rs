@@ -1,4 +1,4 @@
-//! The nouns of a file system as types, so that a size can't be passed for an offset of an inode.
+//! The basic types of a file system; distinct types prevent mixing up sizes, offsets and inodes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// Identity of an inode within one mounted stack, and the number `stat` shows for it.
 ///
-/// Stable while anybody remembers the inode (see [`crate::FileSystem::forget`]); never 0.
+/// Stable while the inode has lookups (see [`crate::FileSystem::forget`]); never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ino(pub u64);
 
@@ -20,7 +20,7 @@ impl Ino {
     pub const ROOT: Self = Self(1);
 }
 
-/// An open file or directory, chosen by the file system that opened it.
+/// A number for an open file or directory, assigned by the file system that opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
@@ -35,7 +35,7 @@ impl<'a> Name<'a> {
     /// Checks a name that came from outside.
     ///
     /// # Errors
-    /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for what can't name a file.
+    /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for a string that can't be a name.
     pub fn new(name: &'a OsStr) -> Result<Self, Errno> {
         let bytes = name.as_bytes();
         if bytes.len() > Self::MAX_LEN {
@@ -59,7 +59,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What an inode is, by the format bits of `st_mode`.
+/// The kind of an inode, by the format bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file of bytes.
@@ -111,7 +111,7 @@ impl Permissions {
     pub const SET_UID: u32 = 0o4000;
     /// Set-group-id on execution, or group inheritance on a directory.
     pub const SET_GID: u32 = 0o2000;
-    /// Group may execute.
+    /// The group may execute the file.
     pub const GROUP_EXECUTE: u32 = 0o0010;
 
     /// The twelve bits of `mode`; its format bits are left out.
@@ -126,7 +126,7 @@ impl Permissions {
         u32::from(self.0)
     }
 
-    /// Without the bits of `umask`.
+    /// The bits without those of `umask`.
     #[must_use]
     pub fn masked(self, umask: u32) -> Self {
         Self::new(self.bits() & !(umask & 0o777))
@@ -139,7 +139,7 @@ impl Permissions {
     }
 }
 
-/// A point in time, from long before 1970 to long after.
+/// A point in time, before or after 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Whole seconds since 1970, rounded down.
@@ -162,21 +162,21 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl Timestamp {
-    /// From nanoseconds since 1970.
+    /// Makes a timestamp from nanoseconds since 1970.
     #[must_use]
     pub fn from_ns(time_ns: i64) -> Self {
         let seconds = time_ns.div_euclid(1_000_000_000);
         Self { seconds, nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32 }
     }
 
-    /// Nanoseconds since 1970, as far as 64 bits tell them.
+    /// Nanoseconds since 1970; saturates at the limits of 64 bits.
     #[must_use]
     pub fn to_ns(self) -> i64 {
         self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds.into())
     }
 }
 
-/// Who asks.
+/// User and group of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Credentials {
     /// File-system user id.
@@ -186,11 +186,11 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The id of a caller whom the sender does not name. Kernels that allow id-mapped mounts name
-    /// only who creates, and decide everything else that depends on the caller themselves.
+    /// The id of an unknown caller. Kernels that allow id-mapped mounts name only the creators of
+    /// files, and decide themselves everything else that depends on the caller.
     pub const UNKNOWN: u32 = u32::MAX;
 
-    /// Those of this process, unless it is root, which can act as everybody.
+    /// The credentials of this process; `None` for root, which can act as any user.
     #[must_use]
     pub fn own_unless_root() -> Option<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -204,45 +204,45 @@ impl Credentials {
     }
 }
 
-/// What a sender may know about something to be created, beside ids and umask.
+/// What a sender may know about a creation, besides ids and umask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
-    /// Those of the caller's supplementary groups that can matter: the directory's group, if the
-    /// caller belongs to it. `None` where the sender does not say; the system then knows the groups
-    /// of [`Request::pid`].
+    /// The supplementary groups of the caller that matter: the directory's group, if the caller
+    /// belongs to it. `None` if the sender does not say; the groups are then those of
+    /// [`Request::pid`].
     pub groups: Option<Vec<u32>>,
-    /// Attributes (name and value) that security modules want on the new inode from its beginning.
+    /// Attributes (name and value) that security modules want on the new inode at its creation.
     pub labels: Vec<(OsString, Vec<u8>)>,
 }
 
-/// What every request carries: who asks and when.
+/// Data of every request: the caller and the time.
 ///
-/// Permissions were checked by whoever sends the request (for a mount, the kernel); a file system
-/// uses the credentials for ownership and inheritance only. The default is a request of root's, at
-/// the epoch: for whoever only looks.
+/// The sender of the request has checked permissions (for a mount, the kernel). A file system uses
+/// the credentials only for ownership and inheritance. The default is a request of root at the
+/// epoch, for read-only use.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Owner of what the request creates.
     pub credentials: Credentials,
-    /// Thread id of the caller, 0 where unknown; used to find its supplementary groups.
+    /// Thread id of the caller, 0 if unknown; used to find its supplementary groups.
     pub pid: u32,
-    /// For creating operations: what else is known about what they make.
+    /// Further data for operations that create an inode.
     pub creation: Creation,
-    /// The caller's umask; applies to creating operations, and not under a default ACL.
+    /// The caller's umask; applies to creations, except under a default ACL.
     pub umask: u32,
     /// The time of the request.
     pub now: Timestamp,
-    /// Whether the caller still waits.
+    /// Whether the caller still waits for the result.
     pub cancellation: Cancellation,
 }
 
-/// Tells an operation that waits that its caller has been signalled.
+/// Lets a waiting operation notice that its caller was signalled.
 ///
-/// Whoever waits without bound asks now and then, and ends with `EINTR` when it is so. The default
-/// is never cancelled.
+/// An operation that waits without a limit must check it regularly, and end with `EINTR` when
+/// cancelled. The default is never cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation {
-    /// The number of the request to be cancelled, and this request's own.
+    /// The number of the cancelled request, and the number of this request.
     watched: Option<(Arc<AtomicU64>, u64)>,
 }
 
@@ -261,6 +261,8 @@ impl Cancellation {
             .is_some_and(|(cancelled, number)| cancelled.load(Ordering::SeqCst) == *number)
     }
 
+    /// Fails if the caller no longer waits.
+    ///
     /// # Errors
     /// `EINTR` when the caller no longer waits.
     pub fn check(&self) -> Result<(), Errno> {
@@ -268,25 +270,25 @@ impl Cancellation {
     }
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Identity, for as long as somebody remembers the inode.
+    /// Identity of the inode while it has lookups.
     pub ino: Ino,
-    /// The number by which the file system that stores the inode knows it, the same in every
-    /// session: for what is written down. A number that is used again is the next file's.
+    /// The number of the inode in the file system that stores it, which is the same in every
+    /// session. Records use this number. A reused number belongs to the new file.
     pub number: u64,
     /// Logical size in bytes.
     pub size: u64,
-    /// Whether that is right. A file whose size can't be found out, because it may not be read or
-    /// is damaged, shows some other: it can be named, removed and given other rights, and must not
-    /// be taken at its word. Opening it is refused.
+    /// Whether the size is correct. If the size can't be determined, because the file is unreadable
+    /// or damaged, another value is shown. Such a file can be renamed, removed and given other
+    /// permissions. Its size must not be trusted, and opening it fails.
     pub is_size_known: bool,
-    /// Space taken, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
     /// Preferred size of a request, in bytes.
     pub block_size: u32,
-    /// What it is.
+    /// The kind of the inode.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
     pub permissions: Permissions,
@@ -298,37 +300,37 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device node, in the kernel's 32-bit encoding.
     pub device: u32,
-    /// Last read.
+    /// Time of the last access.
     pub accessed: Timestamp,
-    /// Last change of the contents.
+    /// Time of the last change of contents.
     pub modified: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub changed: Timestamp,
-    /// Creation, where the file system records it.
+    /// Time of creation, if the file system records it.
     pub created: Option<Timestamp>,
 }
 
 /// A looked-up or created inode.
 ///
-/// Every `Entry` that is answered counts as one lookup, to be returned by
+/// Every returned `Entry` counts as one lookup, to be released by
 /// [`crate::FileSystem::forget`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The inode.
     pub attr: Attr,
-    /// Tells two uses of one inode number apart.
+    /// Distinguishes successive uses of one inode number.
     pub generation: u64,
 }
 
-/// An opened file and what its opener promises about it.
+/// An opened file and its properties.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// To be passed with every operation on the open file.
+    /// The handle, to be passed with every operation on the open file.
     pub handle: Handle,
-    /// The lower file, where reads and writes may bypass the file system because neither its
-    /// bytes nor their order matter to any layer.
+    /// The lower file, if reads and writes may bypass the file system because no layer depends on
+    /// its bytes or their order.
     pub backing: Option<Arc<OwnedFd>>,
-    /// Pages the kernel cached at an earlier open are still right.
+    /// Pages that the kernel cached at an earlier open are still valid.
     pub keep_cache: bool,
     /// The kernel must not cache pages of this file.
     pub direct: bool,
@@ -337,23 +339,23 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// An opened file with nothing promised but its handle.
+    /// An opened file without any of the properties.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
         Self { handle, backing: None, keep_cache: false, direct: false, no_flush: false }
     }
 }
 
-/// A changed time: given, or the time of the request.
+/// A new value for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The lower file system's present time.
+    /// The current time of the lower file system.
     Now,
     /// This time.
     To(Timestamp),
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change; `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// New permission bits.
@@ -372,52 +374,52 @@ pub struct SetAttr {
     pub kill_set_id: bool,
 }
 
-/// How a write is to be done.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// The caller lacks CAP_FSETID: the write clears the set-id bits.
     pub kill_set_id: bool,
-    /// At the end of the file, wherever that is then; the offset says nothing. A matter of the
-    /// write and not of the opening: fcntl(2) changes it, and pages of a shared map go to their
-    /// place however the file was opened.
+    /// Write at the end of the file at that moment; the offset is ignored. This is an option of the
+    /// write and not of the open, because fcntl(2) changes it. Pages of a shared mapping are
+    /// written to their offset however the file was opened.
     pub append: bool,
 }
 
 impl WriteOptions {
-    /// The same, at the offset.
+    /// The same options for a write at its offset.
     #[must_use]
     pub fn placed(self) -> Self {
         Self { append: false, ..self }
     }
 }
 
-/// How a program locks a tree in which it keeps something of its own form.
+/// How a program locks a tree in which it stores files of its own format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// To be read; others may too.
+    /// For reading; other readers are allowed.
     Shared,
-    /// The same for a mount, which makes nothing below; it warns where it can't keep writers out.
+    /// Like `Shared`, for a mount. It creates nothing below, and warns if it can't exclude writers.
     ReadOnly,
-    /// To be changed; nobody else may read or change it meanwhile.
+    /// For changes; no other program may read or change the tree meanwhile.
     Exclusive,
-    /// The same, by a tool that leaves nothing of the lock behind.
+    /// Like `Exclusive`, for a tool; it removes its lock file afterwards.
     Passing,
 }
 
 /// One entry of a directory listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryEntry<'a> {
-    /// The inode, as far as the directory itself tells.
+    /// The inode, as far as the directory records it.
     pub ino: Ino,
-    /// What it is, where the directory tells.
+    /// The kind of the inode, if the directory records it.
     pub kind: Option<FileKind>,
-    /// Where to go on after this entry.
+    /// The offset from which to continue after this entry.
     pub next_offset: u64,
-    /// The name; `.` and `..` occur.
+    /// The name; `.` and `..` are included.
     pub name: &'a OsStr,
 }
 
-/// Where an `lseek` that asks the file system looks for.
+/// What `lseek` searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// The next byte of data.
@@ -434,13 +436,13 @@ bitflags::bitflags! {
         const KEEP_SIZE = 0x01;
         /// The range becomes a hole; needs `KEEP_SIZE`.
         const PUNCH_HOLE = 0x02;
-        /// The range is cut out and the rest moves down.
+        /// The range is removed and the rest moves down.
         const COLLAPSE_RANGE = 0x08;
         /// The range reads as zeros.
         const ZERO_RANGE = 0x10;
-        /// A hole is put in and the rest moves up.
+        /// A hole is inserted and the rest moves up.
         const INSERT_RANGE = 0x20;
-        /// Shared blocks become the file's own.
+        /// Shared blocks become exclusive to the file.
         const UNSHARE_RANGE = 0x40;
         const _ = !0;
     }
@@ -450,21 +452,21 @@ bitflags::bitflags! {
     pub struct RenameMode: u32 {
         /// An existing target is an error.
         const NO_REPLACE = 1;
-        /// Source and target trade names.
+        /// Source and target exchange their names.
         const EXCHANGE = 2;
         /// Leave a whiteout behind (used by overlay file systems).
         const WHITEOUT = 4;
         const _ = !0;
     }
 
-    /// The flags of an open call that matter below it; the values are the kernel's.
+    /// Open flags that matter to a file system; the values are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct OpenMode: u32 {
         /// For writing only.
         const WRITE_ONLY = 0o1;
         /// For reading and writing.
         const READ_WRITE = 0o2;
-        /// Creation must not find the name taken.
+        /// Creation fails if the name exists.
         const EXCLUSIVE = 0o200;
         /// The file is emptied.
         const TRUNCATE = 0o1000;
@@ -474,43 +476,43 @@ bitflags::bitflags! {
         const DATA_SYNC = 0o10_000;
         /// The page cache is bypassed.
         const DIRECT = 0o40_000;
-        /// Reading leaves the access time.
+        /// Reads do not update the access time.
         const NO_ACCESS_TIME = 0o1_000_000;
         /// With `DATA_SYNC`: every write is followed by the equivalent of `fsync`.
         const SYNC = 0o4_000_000;
         const _ = !0;
     }
 
-    /// How `setxattr` treats what is there; the values of the first two are the kernel's.
+    /// How `setxattr` treats an existing attribute; the values of the first two are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct XattrMode: u32 {
         /// An existing attribute is an error.
         const CREATE = 1;
         /// A missing attribute is an error.
         const REPLACE = 2;
-        /// An access ACL is set by somebody who neither has CAP_FSETID nor belongs to the file's
-        /// group: the set-group-id bit goes.
+        /// The setter of an access ACL has neither CAP_FSETID nor belongs to the file's group, so
+        /// the set-group-id bit is cleared.
         const KILL_SET_GROUP_ID = 1 << 31;
         const _ = !0;
     }
 }
 
 impl OpenMode {
-    /// Whether the file may be written through this opening.
+    /// Whether this mode allows writing.
     #[must_use]
     pub fn writes(self) -> bool {
         self.intersects(Self::WRITE_ONLY | Self::READ_WRITE)
     }
 }
 
-/// What `statfs` shows; counts are in units of `fragment_size`.
+/// The result of `statfs`; counts are in units of `fragment_size`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
     /// All blocks.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks that ordinary users may take.
+    /// Free blocks available to ordinary users.
     pub blocks_available: u64,
     /// All inodes.
     pub files: u64,

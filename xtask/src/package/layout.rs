@@ -1,4 +1,4 @@
-//! What is in the package, and where.
+//! The files of the package and their paths.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,18 +9,18 @@ use anyhow::{Context, Result};
 
 use crate::{environment, process};
 
-/// The names by which mount(8) looks for the helper of `-t fslab` and of `-t fuse.fslab`, and
-/// umount(8) for that of a mount.
+/// Names of the mount helpers: mount(8) looks for them for `-t fslab` and `-t fuse.fslab`, and
+/// umount(8) for a mounted file system.
 pub const HELPERS: [&str; 3] = ["mount.fslab", "mount.fuse.fslab", "umount.fuse.fslab"];
 
-/// Completions: the shell, and where it looks for them.
+/// Shells, and the paths of their completions.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/fslab"),
     ("zsh", "usr/share/zsh/vendor-completions/_fslab"),
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Lays the package out below a folder; its name with version and architecture.
+/// Lays out the package in a folder. Returns its name with version and architecture.
 pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
     let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
     for helper in HELPERS {
@@ -34,7 +34,7 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
         let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
         write(&tree.join(path), script.as_bytes())?;
     }
-    // Units of services, and what dpkg runs.
+    // Systemd units, and the scripts that dpkg runs.
     install_all("packaging/systemd", &tree.join("usr/lib/systemd/system"), 0o644)?;
     install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
     documents(tree)?;
@@ -59,13 +59,15 @@ fn control(version: &str, architecture: &str, libc: &str) -> String {
     )
 }
 
-/// Symbols are for debuggers, and make most of the file; without the tool they stay.
+/// Strips the program. Symbols are only for debuggers and take most of the file. Without the tool
+/// they stay.
 fn strip(program: &Path) -> Result<()> {
     let Some(tool) = environment::find_tool("strip") else { return Ok(()) };
     process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
 }
 
-/// The pages of the program itself, and those of the helpers, which are those of its commands.
+/// Installs the manual pages of the program, and those of the helpers, which are the pages of its
+/// commands.
 fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
     let pages = tempfile::tempdir()?;
     process::capture(Command::new(fslab).arg("man").arg(pages.path()))?;
@@ -111,12 +113,13 @@ fn documents(tree: &Path) -> Result<()> {
     write(&to.join("copyright"), copyright.as_bytes())
 }
 
-/// The pages of the book and their pictures.
+/// Whether a file is a page of the book or a picture.
 fn is_of_guide(path: &str) -> bool {
     path.starts_with("docs/") && [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end))
 }
 
-/// The least version of the C library that has every symbol that the program asks for by version.
+/// Returns the oldest version of the C library that has every versioned symbol which the program
+/// needs.
 fn libc(program: &[u8]) -> String {
     const PREFIX: &[u8] = b"GLIBC_2.";
     let minors = program.windows(PREFIX.len() + 2).filter(|window| window.starts_with(PREFIX));
@@ -128,7 +131,8 @@ fn libc(program: &[u8]) -> String {
     format!("2.{}", minors.max().unwrap_or_default())
 }
 
-/// gzip without a time, so that equal inputs make equal packages; it appends the `.gz` of `to`.
+/// Compresses by gzip without a time stamp, so that equal inputs make equal packages. gzip appends
+/// the `.gz` of `to`.
 fn compress(from: &Path, to: &Path) -> Result<()> {
     let plain = to.with_extension("");
     install(from, &plain, 0o644)?;

@@ -1,5 +1,5 @@
-//! The package in use: installed by dpkg below a folder with a database of its own, run from there
-//! in a mount namespace where its files appear in their places, and removed. The machine's own
+//! Tests the package. dpkg installs it below a folder with a separate database. It runs in a mount
+//! namespace, in which its files appear at their places, and is then removed. The machine's own
 //! files and packages stay as they are.
 
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// What must be in the package.
+/// Files that the package must contain.
 const FILES: [&str; 15] = [
     "usr/bin/fslab",
     "usr/sbin/mount.fslab",
@@ -30,8 +30,8 @@ const FILES: [&str; 15] = [
     "usr/share/doc/fslab/docs/README.md",
 ];
 
-/// In a namespace of mounts: `/usr` with the package's files in their places. What is in the page
-/// of the manual, the completions, both ways by which mount(8) finds the helper, and those of
+/// Runs in a mount namespace with the package's files in `/usr`. It tests the version, the manual
+/// page, the completions, both types with which mount(8) finds the helper, and both forms of
 /// umount(8).
 const USE: &str = r#"
 set -eu
@@ -56,8 +56,8 @@ for form in "umount" "umount -c"; do
 done
 "#;
 
-/// In the same namespace: units that systemd understands, where it is there to ask, and their
-/// commands, done as it would do them with the example of a mount.
+/// Runs in the same namespace. systemd must accept the units, if it is installed. Their commands
+/// run as systemd would run them, with the example of a mount.
 const SERVE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -102,7 +102,7 @@ pub fn run(package: &Path) -> Result<Tally> {
     fs::write(database.join("status"), "")?;
     let mut tally = Tally::default();
     tally += step("install", || {
-        // What it depends on is the machine's, which this database does not know.
+        // The packages it depends on are the machine's, which this database does not know.
         process::capture(dpkg(&tree).args(["--force-depends", "--install"]).arg(package))?;
         for file in FILES {
             fs::symlink_metadata(tree.join(file)).with_context(|| format!("lacks {file}"))?;
@@ -130,18 +130,19 @@ pub fn run(package: &Path) -> Result<Tally> {
 fn dpkg(tree: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", tree.display())).env("PATH", path());
-    // Its scripts ask whether they work on the machine itself; there is no shell below the folder.
+    // The scripts of the package check whether they work on the machine itself. There is no shell
+    // below the folder.
     command.arg("--force-script-chrootless");
     command.arg(format!("--log={}", tree.join("dpkg.log").display()));
     command
 }
 
-/// dpkg wants the system administrator's folders.
+/// Returns the search path with the system administrator's folders, which dpkg needs.
 fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// Runs a script in namespaces of its own, in a folder that is made for it.
+/// Runs a script in separate namespaces, in a new folder.
 fn in_namespace(script: &str, tree: &Path, scratch: &Path) -> Result<String> {
     fs::create_dir(scratch)?;
     let mut bash = process::bash_in_namespaces();

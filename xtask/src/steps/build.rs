@@ -1,5 +1,5 @@
 //! Step `build`: compiles all tests, and the program with the same features. The other steps run
-//! what it built.
+//! the results.
 
 use std::path::PathBuf;
 
@@ -29,25 +29,26 @@ fn run(context: &Context) -> Result<Tally> {
     Ok(Tally::pass())
 }
 
-/// The list of test programs, by which nextest runs them without asking cargo again.
+/// Path of the list of test programs, with which nextest runs them without asking cargo again.
 pub fn binaries(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("test-programs.json")
 }
 
-/// Cargo's description of the workspace, for the same purpose.
+/// Path of cargo's description of the workspace, for the same purpose.
 pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("workspace.json")
 }
 
-/// Builds the program as users get it; where it is.
+/// Builds the program as users get it, and returns its path.
 pub fn release(context: &Context) -> Result<PathBuf> {
     let build = ["build", "--release", "--locked", "--package", "fslab"];
     process::run_ok(context.cargo().args(build))?;
     Ok(context.target_directory().join("release/fslab"))
 }
 
-/// Builds the program as [`STEP`] does, for a command that runs without it; where it is. Building
-/// the program alone would take other features of its dependencies, and compile them all once more.
+/// Builds the program as [`STEP`] does, for a command that runs without that step, and returns its
+/// path. A build of the program alone would use other features of its dependencies and compile them
+/// all again.
 pub fn program(context: &Context) -> Result<PathBuf> {
     (STEP.run)(context)?;
     Ok(context.program())

@@ -1,4 +1,4 @@
-//! Steps `format`, `clippy` and `shipped`: cargo's own checks, where a warning is an error.
+//! Steps `format`, `clippy` and `shipped`: cargo's own checks. Warnings are errors.
 
 use anyhow::Result;
 
@@ -6,14 +6,14 @@ use super::{Context, Step};
 use crate::process;
 use crate::tally::Tally;
 
-/// Sources are formatted.
+/// Checks that the sources are formatted.
 pub const FORMAT: Step = Step {
     name: "format",
     help: "cargo fmt --all --check",
     run: |context| check(context, "fmt --all --check"),
 };
 
-/// No lint complains.
+/// Checks that no lint gives a warning.
 pub const CLIPPY: Step = Step {
     name: "clippy",
     help: "cargo clippy, all targets and features, warnings are errors",
@@ -22,7 +22,7 @@ pub const CLIPPY: Step = Step {
     },
 };
 
-/// The program compiles with the features that users build it with.
+/// Checks that the program compiles with the features of a build by users.
 pub const SHIPPED: Step = Step {
     name: "shipped",
     help: "cargo check of the program without test features",

@@ -1,5 +1,5 @@
-//! Step `licences`: dependencies have licences of the list in deny.toml. Where cargo-deny is
-//! installed, it checks that too, and where they come from.
+//! Step `licences`: the licences of dependencies must be in the list of deny.toml. If cargo-deny is
+//! installed, it checks that too, and where the dependencies come from.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -42,14 +42,14 @@ fn by_cargo_deny(context: &Context) -> Result<Tally> {
     };
     let mut command = std::process::Command::new(program);
     command.current_dir(environment::workspace_root());
-    // Advisories need a database from the network; licences and sources need nothing.
+    // Advisories need a database from the network; the other checks need none.
     command.args(["--offline", "check", "bans", "licenses", "sources"]);
     let folder = context.target_directory();
     process::run_ok(command.env("CARGO_TARGET_DIR", folder))?;
     Ok(Tally::pass())
 }
 
-/// What deny.toml says.
+/// The settings in deny.toml.
 struct Allowed {
     licences: Vec<String>,
     targets: Vec<String>,
@@ -73,7 +73,8 @@ impl Allowed {
         Ok(Self { licences, targets })
     }
 
-    /// Packages from elsewhere that are compiled and may not be, by what `cargo metadata` prints.
+    /// Returns the problems of foreign packages that are compiled but not allowed, from the output
+    /// of `cargo metadata`.
     fn refused(&self, metadata: &Value) -> Result<Vec<String>> {
         let nodes = metadata["resolve"]["nodes"].as_array().context("no resolved packages")?;
         let used: HashSet<_> = nodes.iter().filter_map(|node| node["id"].as_str()).collect();

@@ -1,9 +1,9 @@
-//! Step `unit`: every test of the workspace, each in a process of its own, with results counted.
+//! Step `unit`: runs every test of the workspace, each in its own process, and counts the results.
 //!
 //! A test that can't run here appends a line `SKIP <test>: <reason>` to the file that
-//! `FSLAB_SKIP_LOG` names (see docs/guide/src/how-to/test-fslab.md). The test harness knows no
-//! skipped tests and counts it as passed; this module puts that right. A random test appends its
-//! name to the file that `FSLAB_SEED_LOG` names; the names must be those of
+//! `FSLAB_SKIP_LOG` names (see docs/guide/src/how-to/test-fslab.md). The test harness does not know
+//! skipped tests and counts it as passed; this module corrects the count. A random test appends its
+//! name to the file that `FSLAB_SEED_LOG` names. These names must be the names in
 //! `xtask/random-tests.txt`.
 
 use std::collections::BTreeSet;
@@ -23,10 +23,11 @@ pub const STEP: Step = Step {
     run,
 };
 
-/// The tests that draw a seed, a line each: binary and name.
+/// The tests that draw a seed, one per line: binary and name.
 const RANDOM_TESTS: &str = include_str!("../../random-tests.txt");
 
-/// More tests than processors run at once, because most wait for devices and daemons.
+/// Tests per processor that run at the same time: more than one, because most wait for devices and
+/// daemons.
 const TESTS_A_PROCESSOR: usize = 2;
 
 fn run(context: &Context) -> Result<Tally> {
@@ -58,7 +59,7 @@ fn read(log: &Path) -> Result<String> {
     fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
 }
 
-/// Prints the tests that took longest: the first to look at where the step takes too long.
+/// Prints the tests that took longest. If the step takes too long, look at these first.
 fn print_slowest(mut tests: Vec<(f64, String)>) {
     const SHOWN: usize = 60;
     tests.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -70,7 +71,7 @@ fn of_event(event: &Event) -> Tally {
     match event.result {
         TestResult::Passed => Tally::pass(),
         TestResult::Failed => Tally::fail(&event.name),
-        // Only measurements are ignored. CI must not judge by times, and never runs them.
+        // Only measurements are ignored. CI must not judge by times, so it never runs them.
         TestResult::Ignored => {
             let (test, reason) = (event.name.clone(), "a measurement".to_owned());
             let skip = Skip { test, reason, allowed: true };
@@ -79,9 +80,9 @@ fn of_event(event: &Event) -> Tally {
     }
 }
 
-/// Takes the skips of the log out of the passed tests. A skip of one case of a test, written
-/// `test[case]`, is added, because the test's other cases did run. A test that also failed (it
-/// does where all tests are required) stays a failure.
+/// Moves the skips in the log from the passed to the skipped tests. A skip of one case, written
+/// `test[case]`, is only added, because the test's other cases did run. A test that also failed
+/// stays a failure; it fails if all tests are required.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
     let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));
@@ -104,8 +105,8 @@ fn base(test: &str) -> &str {
     test.split_once('[').map_or(test, |(test, _)| test)
 }
 
-/// Adds a failure where a random test is not listed. A listed one that did not run was skipped, or
-/// failed before it drew its seed; where nothing failed or was skipped, the list is wrong.
+/// Adds a failure for each random test that is not listed. A listed test that drew no seed was
+/// skipped or failed before. If no test failed or was skipped, the list is wrong.
 fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
     let listed: BTreeSet<_> = listed.lines().filter(|line| !line.starts_with('#')).collect();
     let drawn: BTreeSet<_> = drawn.lines().collect();
@@ -119,7 +120,7 @@ fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
     tally
 }
 
-/// The tests that draw a seed, as binary and name.
+/// Returns the tests that draw a seed, as binary and name.
 pub fn random_tests() -> impl Iterator<Item = (&'static str, &'static str)> {
     RANDOM_TESTS.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once(' '))
 }

@@ -1,5 +1,5 @@
 //! cargo-build: compiles a part of this workspace inside the mount. A compiler maps files, links
-//! through temporary names, runs what it has just written and trusts times of files.
+//! through temporary names, runs new programs at once and relies on file times.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,10 +16,11 @@ use crate::{environment, process};
 pub const SUITE: Suite =
     Suite { name: "cargo-build", program: None, over: Over::FirstStack, quick: Options::NONE, run };
 
-/// Has dependencies with build scripts and macros, and still builds in some seconds.
+/// The package to build. It has dependencies with build scripts and macros, but builds in a few
+/// seconds.
 const PACKAGE: &str = "fslab-sys";
 
-/// Builds twice; the second time, nothing may be compiled.
+/// Builds twice; the second build must compile nothing.
 pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Tally> {
     process::capture(environment::cargo().args(["fetch", "--locked"]))?;
     let sources = stage.directory().join("workspace");
@@ -31,7 +32,7 @@ pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Ta
     Ok(Tally::pass())
 }
 
-/// Builds and answers what cargo said; the build folder is in the mount too.
+/// Builds and returns cargo's output. The build folder is in the mount too.
 fn build(sources: &Path) -> Result<String> {
     let mut command = environment::cargo();
     command.args(["build", "--locked", "--offline", "--package", PACKAGE]);
@@ -41,7 +42,7 @@ fn build(sources: &Path) -> Result<String> {
     Ok(output.stderr)
 }
 
-/// Copies what git would keep, so that nothing built outside is found inside.
+/// Copies the files that git would track, so that the build inside finds nothing built outside.
 fn copy_workspace(target: &Path) -> Result<()> {
     let root = environment::workspace_root();
     for name in environment::files()? {
@@ -49,7 +50,7 @@ fn copy_workspace(target: &Path) -> Result<()> {
         let folder = to.parent().context("a listed file has no folder")?;
         fs::create_dir_all(folder)?;
         match fs::copy(&from, &to) {
-            // A test beside this one has removed its own file.
+            // A test that runs at the same time has removed its own file.
             Err(error) if error.kind() == ErrorKind::NotFound && !from.exists() => {}
             copied => {
                 copied.with_context(|| format!("cannot copy {name} into the mount"))?;

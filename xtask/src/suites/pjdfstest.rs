@@ -1,4 +1,4 @@
-//! pjdfstest: some 400 cases of what POSIX says about names, ownership, modes and times.
+//! pjdfstest: about 400 cases of the POSIX rules on names, ownership, modes and times.
 
 use std::fs;
 
@@ -18,10 +18,11 @@ pub const SUITE: Suite = Suite {
     run,
 };
 
-/// The skips that a mount through FUSE must have, each with its reason.
+/// Skips that a mount through FUSE must have, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");
 
-/// What fails on Btrfs itself, and so over it, each with its reason: no promise of a layer.
+/// Cases that fail on Btrfs itself, and so on layers over it, each with its reason. They are not
+/// promises of a layer.
 const BTRFS: &[(&str, &str)] =
     &[("rename::updates_link_parent", "Btrfs counts no subdirectories among a directory's links")];
 
@@ -45,7 +46,7 @@ fn run(stage: &mut Stage, target: &Target, _options: &Options) -> Result<Tally> 
     fs::write(&configuration, CONFIGURATION)?;
     let mut command = environment::tool("pjdfstest")?;
     command.arg("-c").arg(&configuration).arg("-p").arg(stage.directory());
-    // Renames between file systems need another one.
+    // Tests of renames between file systems need a second one.
     command.arg("-s").arg(stage.beside("secondary")?).env("RUST_BACKTRACE", "0");
     let output = process::output(&mut command)?;
     let mut report = Report::parse(&output.stdout)
@@ -62,14 +63,14 @@ fn run(stage: &mut Stage, target: &Target, _options: &Options) -> Result<Tally> 
     Ok(report.judge(target, &allowed))
 }
 
-/// What pjdfstest wrote.
+/// The output of pjdfstest.
 #[derive(Debug, Default)]
 struct Report {
     cases: Vec<Case>,
     summary: String,
 }
 
-/// A case, its result, and what was written below it.
+/// A case, its result, and the details below it.
 #[derive(Debug, PartialEq, Eq)]
 struct Case {
     name: String,
@@ -78,8 +79,8 @@ struct Case {
 }
 
 impl Report {
-    /// Reads `NAME   RESULT` lines, indented details below them, and the summary, whose numbers
-    /// must be those of the lines.
+    /// Parses `NAME   RESULT` lines, indented details below them, and the summary. The numbers of
+    /// the summary must match the lines.
     fn parse(output: &str) -> Result<Self> {
         let mut report = Self::default();
         for line in output.lines() {
@@ -111,7 +112,7 @@ impl Report {
         self.cases.iter().filter(move |case| case.result == result)
     }
 
-    /// Takes cases that must fail on what lies below for such that were not run there.
+    /// Turns failures that are expected on the lower file system into skips.
     fn forgive(&mut self, known: &[(&str, &str)]) {
         for case in self.cases.iter_mut().filter(|case| case.result != "ok") {
             if let Some((_, why)) = known.iter().find(|(name, _)| *name == case.name) {
@@ -147,7 +148,7 @@ fn result_line(line: &str) -> Option<(&str, &str)> {
     (name.contains("::") && !result.contains(' ')).then_some((name, result))
 }
 
-/// Reads lines `NAME: REASON`; empty lines and lines that start with `#` are for readers.
+/// Parses lines `NAME: REASON`; empty lines and lines that start with `#` are ignored.
 fn parse_skips(text: &str) -> Result<Vec<(&str, &str)>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let pair = |line| -> Result<_> {

@@ -1,7 +1,13 @@
-//! sca-life: what people do with files all day, inside the mount: a clone by git and its check, a
-//! build by cargo, a database with a write-ahead log, an archive out and in, and a copy by rsync
-//! with links, sparse files, ACLs and xattrs. Each is checked, and again after the target was
-//! unmounted and mounted once more.
+//! sca-life: everyday work with files, inside the mount.
+//!
+//! - a clone by git and its check
+//! - a database with a write-ahead log
+//! - packing and unpacking an archive
+//! - a copy by rsync with links, sparse files, ACLs and xattrs
+//! - a build by cargo
+//!
+//! Each result is checked. All but the build are checked again after the target was unmounted and
+//! mounted again.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,13 +25,13 @@ use crate::{environment, process};
 pub const SUITE: Suite =
     Suite { name: "sca-life", program: None, over: Over::Stacks, quick: Options::NONE, run };
 
-/// One thing people do.
+/// One kind of everyday work.
 struct Part {
     name: &'static str,
     programs: &'static [&'static str],
-    /// Does it in a folder of the mount; the second folder is outside.
+    /// Does the work in a folder of the mount. The second folder is outside.
     work: fn(&Path, &Path) -> Result<()>,
-    /// Whether what was done is still right, after mounting again.
+    /// Fails if the result is not right; also runs after the target was mounted again.
     check: fn(&Path, &Path) -> Result<()>,
 }
 
@@ -83,7 +89,7 @@ fn capture(program: &str, arguments: &[&str], folder: &Path) -> Result<String> {
 
 fn git_clone(folder: &Path, _outside: &Path) -> Result<()> {
     let source = environment::workspace_root();
-    // Without hard links to the source, which is on another file system in any case.
+    // Without hard links to the source, which is on another file system anyway.
     let mut git = environment::tool("git")?;
     git.args(["clone", "--quiet", "--no-local"]).arg(source).arg(folder.join("clone"));
     process::capture(&mut git).map(drop)
@@ -110,7 +116,7 @@ DELETE FROM t WHERE a % 11 = 0;
 
 fn sqlite_work(folder: &Path, _outside: &Path) -> Result<()> {
     capture("sqlite3", &["-bail", "base", SQL], folder)?;
-    // A writer of a second process checkpoints the log of the first.
+    // A writer in a second process checkpoints the first one's log.
     capture("sqlite3", &["-bail", "base", "PRAGMA wal_checkpoint(TRUNCATE); VACUUM;"], folder)?;
     capture("sqlite3", &["-bail", "base", "UPDATE t SET b='late' WHERE a=1;"], folder).map(drop)
 }
@@ -119,12 +125,12 @@ fn sqlite_check(folder: &Path, _outside: &Path) -> Result<()> {
     let sql = "PRAGMA integrity_check; SELECT count(*), sum(b LIKE '%updated') FROM t; \
                SELECT b FROM t WHERE a=1;";
     let answer = capture("sqlite3", &["-bail", "base", sql], folder)?;
-    // 20000 less every eleventh; every seventh of those that are left.
+    // 20000 minus every eleventh; of these, every seventh.
     ensure!(answer.trim() == "ok\n18182|2598\nlate", "the database answers {answer:?}");
     Ok(())
 }
 
-/// The archive, as an argument of tar.
+/// Returns the path of the archive, as an argument of tar.
 fn archive(folder: &Path) -> Result<String> {
     folder.join("tree.tar").into_os_string().into_string().ok().context("a name that is no text")
 }
@@ -159,14 +165,14 @@ fn rsync(folder: &Path, outside: &Path) -> Result<()> {
     Ok(())
 }
 
-/// By checksum: neither contents nor attributes differ, and nothing is copied.
+/// Compares by checksum: contents and attributes must be equal, so nothing is copied.
 fn rsync_again(folder: &Path, outside: &Path) -> Result<()> {
     let copied = rsync_command(folder, outside)?;
     ensure!(copied.is_empty(), "another run copied again: {copied}");
     Ok(())
 }
 
-/// Files of many sizes and kinds, with links, holes, ACLs, xattrs, owners and times.
+/// Makes files of many sizes and kinds, with links, holes, ACLs, xattrs, owners and times.
 fn make_tree(tree: &Path) -> Result<()> {
     for folder in ["a/b/c", "empty", "many"] {
         fs::create_dir_all(tree.join(folder))?;

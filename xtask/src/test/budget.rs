@@ -1,8 +1,8 @@
-//! The budget of processor time: what each step may take, so that CI stays fast as tests are added.
+//! The budget of processor time for each step, so that CI stays fast as tests are added.
 //!
-//! A step fails above 150 % of its budget and warns above 80 %. Elapsed time only warns, because
-//! whatever else the machine does is in it. On a machine that is slower than the one the figures
-//! are from, the budget grows in proportion.
+//! A step fails above 150 % of its budget and gives a warning above 80 %. Elapsed time only gives a
+//! warning, because it includes the machine's other work. On a machine slower than the reference
+//! machine, the budget is larger in proportion.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use crate::{environment, steps};
 
 const FILE: &str = "xtask/budget.toml";
 
-/// Shares of the budget.
+/// Shares of the budget: of a warning and of a failure.
 const WARN: f64 = 0.8;
 const FAIL: f64 = 1.5;
 
-/// Turns of the loop that finds out how fast the machine is.
+/// Iterations of the loop that measures the speed of the machine.
 const TURNS: u32 = 4_000_000;
 
-/// The file.
+/// Contents of the budget file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figures {
@@ -33,15 +33,15 @@ struct Figures {
     cpu_s: BTreeMap<String, f64>,
 }
 
-/// The budget, for this machine.
+/// The budget for this machine.
 pub struct Budget {
     figures: Figures,
-    /// How much slower this machine is; at least 1.
+    /// How many times slower this machine is than the reference; at least 1.
     slowness: f64,
 }
 
 impl Budget {
-    /// Reads the budget and finds out how fast the machine is.
+    /// Reads the budget and measures the speed of the machine.
     pub fn read() -> Result<Self> {
         let text = fs::read_to_string(environment::workspace_root().join(FILE)).context(FILE)?;
         let figures: Figures = toml::from_str(&text).context(FILE)?;
@@ -55,7 +55,7 @@ impl Budget {
         Ok(Self { figures, slowness })
     }
 
-    /// Adds a failure to a step that took too much, or a warning to one that took much.
+    /// Adds a failure to a step above the limit, or prints a warning about one near it.
     pub fn judge(&self, step: &mut Done) {
         let Some(budget_s) = self.figures.cpu_s.get(step.name) else { return };
         let share = step.cpu_s / (budget_s * self.slowness);
@@ -72,7 +72,7 @@ impl Budget {
         }
     }
 
-    /// A line about the elapsed time of a run, of all steps or of some.
+    /// Returns a line about the elapsed time of a run of all steps (`is_whole`) or of some.
     pub fn of_elapsed(&self, elapsed: Duration, is_whole: bool) -> String {
         let (minutes, most) = (elapsed.as_secs_f64() / 60.0, self.figures.elapsed_min);
         let slowness = match self.slowness {
@@ -84,7 +84,7 @@ impl Budget {
     }
 }
 
-/// Time of a fixed piece of work, the shortest of three.
+/// Returns the time of a fixed amount of work in seconds, the shortest of three.
 fn looping_s() -> f64 {
     let once = || {
         let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The table of each run, kept in the cache: one line of JSON a run.
+//! The history of runs in the cache: one line of JSON per run.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

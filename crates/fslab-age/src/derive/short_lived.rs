@@ -1,4 +1,4 @@
-//! Files that are made, written and removed between two snapshots: most files there ever are.
+//! Files that are made, written and removed between two snapshots. Most files are of this kind.
 
 mod days;
 
@@ -11,45 +11,45 @@ use super::inode_reuse::Numbers;
 use crate::profile::{DAY_NS, lognormal, short_life_ns, time_of_day};
 use crate::workload::{Operation, OperationKind};
 
-/// Where files that live less than a day come from.
+/// The source of files that live less than a day.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ShortLived {
-    /// From a model.
+    /// A statistical model.
     Drawn(Model),
-    /// From days that were recorded: for each day of the workload one of them is drawn, as the
-    /// paper does it with the days of a trace.
+    /// Recorded days: each day of the workload gets a randomly chosen one, as the paper does with
+    /// the days of a trace.
     Recorded(Days),
 }
 
-/// A model of files that live less than a day.
+/// A statistical model of files that live less than a day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// How many a day.
+    /// Number of files per day.
     pub per_day: f64,
     /// Mean size, in bytes.
     pub mean_bytes: f64,
     /// Spread: sigma of the logarithm of the size.
     pub sigma: f64,
-    /// None is larger, in bytes.
+    /// Maximum size in bytes.
     pub largest: u64,
 }
 
-/// A file that is gone within a day.
+/// A file that is removed within a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Brief {
-    /// When it is made, since its day began.
+    /// Time of creation, in nanoseconds since the start of its day.
     pub made_ns: u64,
-    /// How long it lives.
+    /// Lifetime in nanoseconds.
     pub life_ns: u64,
-    /// How large it gets.
+    /// Final size in bytes.
     pub bytes: u64,
-    /// The place of its directory among those where something happens, the busiest first.
+    /// The rank of its directory among those with events; 0 is the busiest.
     pub rank: usize,
 }
 
 impl ShortLived {
-    /// The operations of an interval, in `directories`, the busiest first, each with how much
-    /// happened in it; all files are gone at its end.
+    /// Returns the operations of an interval; all files are removed by its end. `directories` are
+    /// listed with their event counts, the busiest first.
     pub(super) fn operations(
         &self,
         from_ns: u64,
@@ -79,7 +79,7 @@ impl ShortLived {
         rows
     }
 
-    /// Files, each with its day of an interval of so many nanoseconds.
+    /// Returns files, each with its day, for an interval of `length_ns` nanoseconds.
     fn files(&self, length_ns: u64, busy: &Busy, random: &mut Pcg64) -> Vec<(u64, Brief)> {
         let days = length_ns.div_ceil(DAY_NS);
         match self {
@@ -108,7 +108,7 @@ impl Model {
     }
 }
 
-/// How much happens in directories: sums up to and with each, the busiest first.
+/// The event counts of directories as cumulative sums, the busiest directory first.
 struct Busy(Vec<u64>);
 
 impl Busy {
@@ -120,7 +120,7 @@ impl Busy {
         Self(directories.iter().scan(0, sum).collect())
     }
 
-    /// The place of a directory, drawn by how much happens in it.
+    /// Returns the index of a random directory, weighted by event counts.
     fn draw(&self, random: &mut Pcg64) -> usize {
         let Some(total) = self.0.last() else { return 0 };
         let at = random.random_range(0..*total);
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// 10,000 changes in one directory come before 90,000 in another.
+    /// 10,000 events in one directory come before 90,000 in another.
     #[test]
     fn short_lived_files_go_where_most_happens() {
         let mut numbers = Numbers::default();
@@ -153,7 +153,7 @@ mod tests {
             *made.entry(row.directory).or_default() += 1;
         }
         assert_eq!(made.values().sum::<u32>(), 2000);
-        // A tenth, give or take five standard deviations.
+        // A tenth of the files, within five standard deviations.
         assert!((133..267).contains(&made[&7]), "{made:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Directories that come, move and go between two snapshots.
+//! Directories that are made, moved and removed between two snapshots.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use crate::workload::{Operation, OperationKind};
 /// Changes of directories in an interval.
 #[derive(Default)]
 pub struct TreeChanges {
-    /// New ones and moved ones, by inode; whether they are new.
+    /// New and moved directories by inode, and whether each is new.
     placed: HashMap<u64, (Entry, bool)>,
-    /// Those that go, with their numbers once [`open`](Self::open) has looked them up.
+    /// Removed directories, with their numbers after [`open`](Self::open) has looked them up.
     gone: Vec<(Entry, Option<u64>)>,
 }
 
 impl TreeChanges {
-    /// Takes a change of a directory.
+    /// Adds a change of a directory.
     pub fn add(&mut self, change: Change) {
         match change {
             Change::Created(entry) => {
@@ -31,22 +31,22 @@ impl TreeChanges {
         }
     }
 
-    /// Forgets everything, where directories do not count.
+    /// Discards all changes, for workloads that ignore directories.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Makes and moves directories, each after the one it is in: so a directory never gets into
-    /// itself on the way. Answers the operations, and how many have no directory to be in.
+    /// Makes and moves directories, parents first, so that no directory is ever moved into itself.
+    /// Returns the operations, and the number of directories without a parent.
     ///
     /// # Errors
-    /// The inode of a directory that lies in itself, which only those of a damaged snapshot do.
+    /// The inode of a directory that contains itself, which only a damaged snapshot can have.
     pub fn open(
         &mut self,
         numbers: &mut Numbers,
         time_ns: u64,
     ) -> Result<(Vec<Operation>, u64), u64> {
-        // A new directory may have the inode of one that goes.
+        // A new directory may have the inode of a removed one.
         for (entry, number) in &mut self.gone {
             *number = numbers.end_directory(entry.inode);
         }
@@ -67,11 +67,11 @@ impl TreeChanges {
         Ok((rows, orphans))
     }
 
-    /// A directory and all those above it that are not done yet, the topmost first: also those that
-    /// stay where they are, since one above them may move.
+    /// Returns a directory and its ancestors that are not done yet, the topmost first. The list
+    /// includes directories that stay in place, since an ancestor may move.
     ///
     /// # Errors
-    /// The inode where the way up comes back to itself.
+    /// The inode at which the chain of parents closes into a cycle.
     fn chain(&self, inode: u64, done: &HashSet<u64>, numbers: &Numbers) -> Result<Vec<u64>, u64> {
         let mut chain = Vec::new();
         let (mut at, mut seen) = (inode, HashSet::new());
@@ -88,7 +88,7 @@ impl TreeChanges {
         Ok(chain)
     }
 
-    /// Removes directories, each after those within it.
+    /// Removes directories, children first.
     pub fn close(&self, time_ns: u64) -> Vec<Operation> {
         let parents: HashMap<u64, u64> =
             self.gone.iter().map(|(entry, _)| (entry.inode, entry.directory)).collect();
@@ -99,7 +99,7 @@ impl TreeChanges {
             }
             depth
         };
-        // One that was an orphan's, and never made, has no number.
+        // A directory without a parent was never made and has no number.
         let numbered = self.gone.iter().filter_map(|(entry, number)| Some((entry, (*number)?)));
         let mut gone: Vec<_> = numbered.map(|(entry, number)| (depth(entry), number)).collect();
         gone.sort_by_key(|(depth, number)| (std::cmp::Reverse(*depth), *number));

@@ -1,11 +1,11 @@
-//! An aged image's header for people.
+//! Prints an aged image's header for people.
 
 use std::fmt::Write;
 
 use super::AgedImage;
 use crate::workload::brief_source;
 
-/// Every field of the header, a line each.
+/// Returns every field of the header, one per line.
 #[must_use]
 pub fn dump(image: &AgedImage) -> String {
     let header = image.header();
@@ -20,7 +20,7 @@ pub fn dump(image: &AgedImage) -> String {
     );
     for (key, value) in &image.identity().facts {
         let value = if key == "source" { brief_source(value) } else { value };
-        // Whatever the file holds must not move the cursor.
+        // Control characters from the file must not reach the terminal.
         let written = writeln!(text, "{}: {}", harmless(key), harmless(value));
         debug_assert!(written.is_ok(), "a string takes everything");
     }

@@ -1,5 +1,5 @@
-//! Opens aged images and unpacks them. They may come from anywhere: what they claim is bounded
-//! before it is believed, and what comes out is compared with the hash of what went in.
+//! Opens and unpacks aged images. They are untrusted: claimed sizes are bounded before use, and the
+//! unpacked image is compared with its hash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,16 +14,16 @@ use super::Identity;
 use super::format::{FACTS_BYTES_MAX, MAGIC, RawHeader, SKIPPABLE, VERSION, WINDOW_LOG_MAX};
 use crate::error::{Error, Result};
 
-/// The format's name in messages.
+/// The name of the format in messages.
 const NAME: &str = "aged image";
 
-/// Zeros of this many bytes, in place, stay a hole.
+/// An aligned block of this many zeros stays a hole.
 const HOLE_BYTES: usize = 4096;
 
-/// Whether a file begins as an aged image does.
+/// Whether a file begins like an aged image.
 ///
 /// # Errors
-/// What the system answers.
+/// Errors of the system.
 pub fn is_aged_image(path: &Path) -> Result<bool> {
     let file = File::open(path).map_err(Error::file(path))?;
     let mut begin = [0; 16];
@@ -36,7 +36,7 @@ pub fn is_aged_image(path: &Path) -> Result<bool> {
     }
 }
 
-/// An aged image whose header was read.
+/// An aged image with its parsed header.
 pub struct AgedImage {
     path: PathBuf,
     input: BufReader<File>,
@@ -48,7 +48,7 @@ impl AgedImage {
     /// Opens an aged image.
     ///
     /// # Errors
-    /// Where it is none, and what the system answers.
+    /// Fails if the file is not an aged image, and with errors of the system.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::file(path))?;
         let mut input = BufReader::with_capacity(1 << 18, file);
@@ -70,13 +70,13 @@ impl AgedImage {
         Ok(Self { path: path.to_owned(), input, header, identity })
     }
 
-    /// What it is.
+    /// Returns its identity.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Bytes of the image.
+    /// Returns the size of the image in bytes.
     #[must_use]
     pub fn image_bytes(&self) -> u64 {
         self.header.image_bytes.get()
@@ -86,17 +86,17 @@ impl AgedImage {
         &self.header
     }
 
-    /// Writes the image into a file, whose former contents are lost; what is zero stays a hole.
+    /// Writes the image into a file, replacing its content; zeros stay holes.
     ///
     /// # Errors
-    /// Where it is damaged, and then the file holds nothing that may be used; what the system
-    /// answers.
+    /// Fails if the aged image is damaged, and with errors of the system. The file must not be used
+    /// then.
     pub fn unpack(self, to: &Path, output: &File) -> Result<()> {
         output.set_len(0).map_err(Error::file(to))?;
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;
         let path = self.path;
         let mut input = self.input;
-        // The decoder takes the end of its input for one within a frame.
+        // The decoder takes the end of input for a truncated frame.
         let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
         if is_empty && self.header.image_bytes.get() == 0 {
             return Ok(());
@@ -111,7 +111,7 @@ impl AgedImage {
             let read = decoder.by_ref().take(1 << 20).read_to_end(&mut buffer);
             let length = read.map_err(|error| {
                 match error.raw_os_error() {
-                    // What the system answers, and not the decoder.
+                    // An error of the system, not of the decoder.
                     Some(_) => Error::file(&path)(error),
                     None => damaged(),
                 }
@@ -171,7 +171,7 @@ fn wrong(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: NAME, what }
 }
 
-/// Writes what is not zero, runs of blocks at once.
+/// Writes nonzero data, runs of blocks at once.
 fn write_data(output: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
     let is_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
     let blocks: Vec<&[u8]> = bytes.chunks(HOLE_BYTES).collect();

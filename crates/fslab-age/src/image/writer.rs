@@ -1,4 +1,4 @@
-//! Packs an image.
+//! Packs images.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -16,13 +16,13 @@ use super::{Identity, Packed};
 use crate::error::{Error, Result};
 use crate::table::directory_of;
 
-/// Fast, and small where there are zeros.
+/// Compression level: fast, and small for zeros.
 const LEVEL: i32 = 3;
 
-/// Packs an image into a file that appears when it is whole.
+/// Packs an image. The output file appears only when it is complete.
 ///
 /// # Errors
-/// An identity that can't be so, and what the system answers.
+/// Fails for an invalid identity, and with errors of the system.
 pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> {
     let facts = facts_text(identity)?;
     let workload_hash = parse_hash(&identity.workload)?;
@@ -57,7 +57,7 @@ pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> 
     Ok(Packed { image_bytes, file_bytes })
 }
 
-/// The facts as lines, which no value may break.
+/// Formats the facts as lines; a fact that is not on one line is an error.
 fn facts_text(identity: &Identity) -> Result<String> {
     let mut text = String::new();
     for (key, value) in &identity.facts {
@@ -81,7 +81,7 @@ fn parse_hash(text: &str) -> Result<[u8; 32]> {
     Ok(*hash.as_bytes())
 }
 
-/// Turns pieces of an image into frames.
+/// Compresses pieces of an image into frames.
 struct Packer<'a> {
     image: &'a File,
     path: &'a Path,
@@ -98,10 +98,10 @@ impl<'a> Packer<'a> {
         Ok(Self { image, path, output, compressor, hasher: blake3::Hasher::new() })
     }
 
-    /// Writes all frames, and answers the hash of the image.
+    /// Writes all frames and returns the hash of the image.
     fn pack(mut self, image_bytes: u64, out: &mut impl Write) -> Result<[u8; 32]> {
         let mut piece = vec![0; PIECE_BYTES];
-        // Most pieces of a young image are holes: their frame is made once.
+        // Most pieces of a young image are holes; their frame is compressed only once.
         let mut empty: Option<Vec<u8>> = None;
         let mut at = 0;
         while at < image_bytes {
@@ -127,12 +127,12 @@ impl<'a> Packer<'a> {
         Ok(*self.hasher.finalize().as_bytes())
     }
 
-    /// Whether there may be data in a part of the image.
+    /// Whether a part of the image may contain data.
     fn has_data(&self, at: u64, length: u64) -> Result<bool> {
         match rustix::fs::seek(self.image, Where::Data(at)) {
             Ok(next) => Ok(next < at + length),
             Err(rustix::io::Errno::NXIO) => Ok(false),
-            // A file system that does not tell of holes.
+            // The file system does not report holes.
             Err(rustix::io::Errno::INVAL) => Ok(true),
             Err(errno) => Err(Error::file(self.path)(errno)),
         }

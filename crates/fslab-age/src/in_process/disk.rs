@@ -1,5 +1,5 @@
-//! A device that keeps what a file system needs to find its files, and adds up what a disk would
-//! take for all that it is asked.
+//! A device that stores only the metadata needed to find files, and adds up the time that a disk
+//! would take for all requests.
 
 use fslab_vfs::{BlockDevice, MemoryDevice, Result};
 use parking_lot::Mutex;
@@ -13,12 +13,12 @@ pub struct ModelledDisk {
 }
 
 impl ModelledDisk {
-    /// A disk of so many bytes, all zeros.
+    /// Makes a disk of `size` bytes, all zeros.
     pub fn new(size: u64, disk: &'static Disk) -> Self {
         Self { kept: MemoryDevice::of_metadata(size), arm: Mutex::new(disk.arm()) }
     }
 
-    /// What all requests so far would have taken, in microseconds.
+    /// Returns the modelled time of all requests so far, in microseconds.
     pub fn elapsed_us(&self) -> f64 {
         self.arm.lock().elapsed_us()
     }

@@ -1,4 +1,4 @@
-//! Files of a file system in this process, by their paths. Directories are looked up once.
+//! Access to files by path in a file system in this process. Directories are looked up once.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -8,12 +8,12 @@ use fslab_vfs::{FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
 
 use crate::error::{Error, Result};
 
-/// Bytes of a request.
+/// Size of a request in bytes.
 const REQUEST_BYTES: usize = 64 << 10;
 
 type VfsResult<T> = fslab_vfs::Result<T>;
 
-/// Who uses the files.
+/// A client of a file system.
 pub struct Files<'a> {
     file_system: &'a dyn FileSystem,
     directories: HashMap<Vec<u8>, Ino>,
@@ -43,7 +43,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Makes a file of so many bytes.
+    /// Makes a file of `size` bytes.
     pub fn create(&mut self, path: &[u8], size: u64) -> Result<()> {
         let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
         let made = self.place(path).and_then(|(parent, name)| {
@@ -56,12 +56,12 @@ impl<'a> Files<'a> {
         made.map_err(failed("making", path))
     }
 
-    /// Reads a file and answers its bytes.
+    /// Reads a file and returns its size in bytes.
     pub fn read(&mut self, path: &[u8]) -> Result<u64> {
         self.use_file(path, OpenMode::empty(), Self::read_all).map_err(failed("reading", path))
     }
 
-    /// Writes over a file and answers its bytes.
+    /// Overwrites a file and returns its size in bytes.
     pub fn overwrite(&mut self, path: &[u8]) -> Result<u64> {
         let write =
             |files: &mut Self, ino, handle, size| files.write_all(ino, handle, size).map(|()| size);

@@ -1,9 +1,9 @@
-//! The values that a profile has, and their limits.
+//! The parameters of a profile and their limits.
 
 use super::Sizes;
 use crate::error::{Error, Result};
 
-/// What use of a file system is like. Every value is a default that a user may replace.
+/// A model of the use of a file system. Every value is a default that a user may replace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Its name on command lines.
@@ -12,60 +12,59 @@ pub struct Profile {
     pub help: &'static str,
     /// Size of the file system, in bytes.
     pub volume_bytes: u64,
-    /// Days of use.
+    /// Number of days of use.
     pub days: u32,
-    /// Share of the volume that files take when use begins.
+    /// Share of the volume that files take at the beginning.
     pub filled_at_first: f64,
-    /// Share of it at the end; between, it changes steadily.
+    /// Share of the volume at the end; it changes steadily in between.
     pub utilisation: f64,
-    /// Sizes of files that stay.
+    /// Sizes of long-lived files.
     pub sizes: Sizes,
-    /// Files made a day that stay, as a share of those there are.
+    /// Number of long-lived files made per day, relative to the existing files.
     pub creates_per_file: f64,
-    /// Files changed a day, as a share of those there are.
+    /// Number of files changed per day, relative to the existing files.
     pub changes_per_file: f64,
-    /// Share of changes that write the whole file anew; the others append to it.
+    /// Share of changes that rewrite the whole file; the others append to it.
     pub rewrites: f64,
-    /// How many candidates a changed file is the largest of: 1 has no preference.
+    /// Number of candidates of which the largest is changed; 1 means no preference.
     pub change_candidates: u32,
-    /// Operations a day, whatever they are, for each file at the end; what creates, changes and
-    /// removals leave is filled with files that live less than a day.
+    /// Number of operations per day, for each file at the end. Operations beyond creations, changes
+    /// and removals are used for files that live less than a day.
     pub operations_per_file: f64,
-    /// Bytes written a day, as a share of the volume.
+    /// Bytes written per day, as a share of the volume.
     pub writes_per_volume: f64,
-    /// Spread of the sizes of files that live less than a day: sigma of their logarithm.
+    /// Sigma of the logarithm of the size of files that live less than a day.
     pub short_sigma: f64,
-    /// Spread of the days: sigma of the logarithm of how busy one is.
+    /// Sigma of the logarithm of a day's activity.
     pub day_sigma: f64,
-    /// Share of days on which nothing happens.
+    /// Share of idle days.
     pub idle_days: f64,
-    /// How directories lie.
+    /// The arrangement of directories.
     pub directories: Directories,
-    /// Spread of how much directories are used: sigma of its logarithm.
+    /// Sigma of the logarithm of a directory's use.
     pub directory_sigma: f64,
 }
 
-/// How directories lie.
+/// The arrangement of directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Directories {
-    /// All in the root, one for so many bytes of the volume: a directory for each cylinder group,
-    /// as in the paper.
+    /// All in the root: one directory per cylinder group, as in the paper.
     Flat {
-        /// Bytes of the volume for each.
+        /// Bytes of the volume per directory.
         bytes_each: u64,
     },
-    /// A tree, in which a directory is made for so many files. Where one is made is drawn with a
-    /// weight of two more than the directories that are there already (Agrawal et al. 2009).
+    /// A tree. The parent of a new directory is random; its weight is its number of subdirectories
+    /// plus two (Agrawal et al. 2009).
     Tree {
-        /// Files for each directory.
+        /// Number of files per directory.
         files_each: f64,
-        /// No directory lies deeper.
+        /// Maximum depth of a directory.
         depth_max: u32,
     },
 }
 
 impl Profile {
-    /// Says which parameter can't be so.
+    /// Checks the parameters and names an invalid one.
     ///
     /// # Errors
     /// [`Error::Parameter`].
@@ -92,17 +91,17 @@ impl Profile {
         self.sizes.check()
     }
 
-    /// The same use of a volume of another size.
+    /// Returns the same use for a volume of another size.
     #[must_use]
     pub fn on_volume(&self, volume_bytes: u64) -> Self {
         let sizes = self.sizes.clone().at_most((volume_bytes / 64).max(4096));
         Self { volume_bytes, sizes, ..self.clone() }
     }
 
-    /// One line that says what this profile is, for the provenance of a workload.
+    /// Describes the profile in one line, for the provenance of a workload.
     #[must_use]
     pub fn describe(&self) -> String {
-        // Every value is in the derived form, which changes with any of them.
+        // The debug format contains every value, so it changes with each of them.
         let told = format!("{self:?}");
         let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("profile {}: {told}", self.name)

@@ -1,6 +1,6 @@
-//! A developer's home: many small files in a deep tree, builds that make and remove much. Sizes and
-//! directories are those measured on a development machine (411,284 files); the lognormal body has
-//! a tail, without which its mean would be half of what was measured.
+//! A developer's home directory: many small files in a deep tree, with builds that make and remove
+//! many. Sizes and directories were measured on a development machine (411,284 files). The
+//! lognormal distribution has a tail, without which its mean would be half of the measured one.
 
 use super::{Directories, Profile, Sizes};
 

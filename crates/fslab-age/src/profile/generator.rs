@@ -1,9 +1,9 @@
-//! Turns a profile into operations, a day at a time.
+//! Turns a profile into operations, one day at a time.
 //!
-//! Files that stay are made, changed and removed so that utilisation goes where the profile wants
-//! it; files that live less than a day fill up the operations and bytes of the day. Removals are
-//! drawn among the files there were at the day's beginning, so that no operation of a day depends
-//! on when another one happens.
+//! Long-lived files are made, changed and removed so that utilisation follows the profile. Files
+//! that live less than a day fill up the operations and bytes of the day. Files to remove are drawn
+//! from those at the beginning of the day, so that no operation of a day depends on the time of
+//! another.
 
 use std::collections::HashSet;
 
@@ -18,16 +18,16 @@ use super::{Directories, Profile};
 use crate::error::Result;
 use crate::workload::{Operation, OperationKind, Provenance};
 
-/// A directory on which a day's work concentrates is drawn among so many.
+/// Number of directories on which a day's work concentrates.
 const BUSY_DIRECTORIES: usize = 8;
 
 /// Share of new files that go to the day's busy directories.
 const BUSY_SHARE: f64 = 0.7;
 
-/// Operations of a file that lives less than a day: it is made, written and removed.
+/// Number of operations of a file that lives less than a day: it is made, written and removed.
 const SHORT_OPERATIONS: f64 = 3.0;
 
-/// The operations of a profile.
+/// Generates the operations of a profile.
 pub struct Generator {
     profile: Profile,
     seed: u64,
@@ -39,17 +39,18 @@ pub struct Generator {
     day: u32,
     next_number: u64,
     written: u64,
-    /// Spread over the days that are left, so that the whole comes out as wanted.
+    /// Correction factor for sizes of short-lived files, adjusted each day so that the total comes
+    /// out right.
     short_scale: f64,
     owner: (u32, u32),
 }
 
 impl Generator {
-    /// A workload of a profile; the seed decides everything that it leaves open. Files belong to
-    /// `owner`, a user and a group.
+    /// Makes a generator of a profile's workload; the seed decides everything random. All files
+    /// belong to `owner`, a user and a group.
     ///
     /// # Errors
-    /// Where a parameter can't be so.
+    /// Fails if a parameter is invalid.
     pub fn new(profile: Profile, seed: u64, owner: (u32, u32)) -> Result<Self> {
         profile.check()?;
         let mut generator = Self {
@@ -70,7 +71,7 @@ impl Generator {
         Ok(generator)
     }
 
-    /// What the workload is.
+    /// Returns the provenance of the workload.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
         Provenance {
@@ -81,7 +82,7 @@ impl Generator {
         }
     }
 
-    /// What is there before the first day: the first snapshot, in the paper's words.
+    /// Makes the files before the first day: the first snapshot in the paper.
     fn populate(&mut self) {
         if let Directories::Flat { bytes_each } = self.profile.directories {
             let count = (self.profile.volume_bytes / bytes_each.max(1)).max(1);
@@ -99,14 +100,14 @@ impl Generator {
         }
     }
 
-    /// Space that files that stay are to take after a share of all days, in bytes.
+    /// Returns the wanted space of long-lived files in bytes, after a share of all days.
     fn wanted_bytes(&self, progress: f64) -> u64 {
         let Profile { filled_at_first, utilisation, volume_bytes, .. } = self.profile;
         let share = filled_at_first + (utilisation - filled_at_first) * progress;
         (volume_bytes as f64 * share) as u64
     }
 
-    /// The number of a new directory in another.
+    /// Makes a directory in another one and returns its number.
     fn directory_in(&mut self, time_ns: u64, directory: u64) -> u64 {
         let number = self.number();
         let operation = self.operation(time_ns, OperationKind::MakeDirectory, number);
@@ -114,7 +115,7 @@ impl Generator {
         number
     }
 
-    /// Makes a directory where there are too few for the files.
+    /// Makes a directory if there are too few for the files.
     fn grow_tree(&mut self, time_ns: u64) {
         let Directories::Tree { files_each, depth_max } = self.profile.directories else { return };
         let wanted = 1.0 + self.residents.count() as f64 / files_each.max(0.1);
@@ -159,7 +160,7 @@ impl Generator {
         self.residents.add(File { number, size });
     }
 
-    /// Plans a day: all its operations go to the events.
+    /// Plans a day: adds all its operations to the events.
     fn plan_day(&mut self) {
         let start = u64::from(self.day) * DAY_NS;
         let activity = activity(&self.profile, &mut self.random);
@@ -173,7 +174,7 @@ impl Generator {
             self.change_residents(start, files * self.profile.changes_per_file * activity);
         let removed = self.remove_residents(start, &changed);
         let created = self.create_residents(start, removed, activity);
-        // A creation and most changes are two operations.
+        // A creation and most changes take two operations.
         let long = 2 * created + 2 * changed.len() as u64 + removed;
         let operations = self.profile.operations_per_file * self.files_at_end() * activity;
         let short = (operations - long as f64) / SHORT_OPERATIONS;
@@ -181,13 +182,13 @@ impl Generator {
         self.create_short_lived(start, short);
     }
 
-    /// Files that are expected at the end, from those there are.
+    /// Estimates the number of files at the end from the current ones.
     fn files_at_end(&self) -> f64 {
         let each = self.residents.bytes() as f64 / self.residents.count().max(1) as f64;
         self.wanted_bytes(1.0) as f64 / each.max(1.0)
     }
 
-    /// A whole number that is right on average.
+    /// Rounds randomly to a whole number, so that the average is right.
     fn count(&mut self, wanted: f64) -> u64 {
         let wanted = wanted.max(0.0);
         wanted as u64 + u64::from(self.random.random::<f64>() < wanted.fract())
@@ -208,7 +209,7 @@ impl Generator {
         changed
     }
 
-    /// Changes a file, and answers its new size: near the old one, as files are rewritten.
+    /// Changes a file and returns its new size, which is near the old one for a rewritten file.
     fn change(&mut self, time: u64, file: File) -> u64 {
         let largest = self.profile.volume_bytes / 16;
         if self.random.random_bool(self.profile.rewrites) {
@@ -227,7 +228,7 @@ impl Generator {
         file.size + more
     }
 
-    /// Removes files so that, with those created, utilisation gets where it is to be.
+    /// Removes files so that utilisation, including the expected new files, reaches its target.
     fn remove_residents(&mut self, start: u64, changed: &HashSet<u64>) -> u64 {
         let expected = self.expected_new_bytes();
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
@@ -253,8 +254,8 @@ impl Generator {
         (self.residents.count() as f64 * self.profile.creates_per_file * each) as u64
     }
 
-    /// Creates files until utilisation is where it is to be at the end of the day; on a busy day
-    /// more, which the next day's removals make up for.
+    /// Creates files until utilisation reaches the target for the end of the day. A busy day may
+    /// create more, which the removals of the next day compensate.
     fn create_residents(&mut self, start: u64, removed: u64, activity: f64) -> u64 {
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
         let wanted = self.wanted_bytes(progress);
@@ -278,7 +279,7 @@ impl Generator {
         self.busy[self.random.random_range(0..self.busy.len())]
     }
 
-    /// Files that live less than a day, with the bytes that the day still lacks.
+    /// Creates files that live less than a day, with the bytes that are still missing.
     fn create_short_lived(&mut self, start: u64, count: u64) {
         if count == 0 {
             return;
@@ -299,7 +300,7 @@ impl Generator {
             let gone = time + short_life_ns(&mut self.random);
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
-        // Sizes that were drawn again because they were too large lower the mean.
+        // Sizes that were too large are drawn again, which lowers the mean.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);
@@ -312,7 +313,7 @@ impl Iterator for Generator {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let planned_until = u64::from(self.day) * DAY_NS;
-            // What is there at first comes before the first day is planned.
+            // The initial files come before the first day is planned.
             let horizon = if self.day == 0 { 1 } else { planned_until };
             if let Some(operation) = self.events.pop_before(horizon) {
                 return Some(Ok(operation));

@@ -1,13 +1,15 @@
-//! Workloads from the distribution files of Geriatrix (Kadekodi et al. 2018): how old files are,
-//! how large, and how deep they lie.
+//! Workloads from the distribution files of Geriatrix (Kadekodi et al. 2018): ages, sizes and
+//! depths of files.
 //!
-//! The volume is filled; then each tick makes a file, where sizes and depths lack most, or removes
-//! one. Which files stay to the end is decided when they are made, so that the ages at the end are
-//! those asked for; the others go in an order of chance. (Geriatrix removes the oldest file of the
-//! age that has most too many at the time. That was tried: no file then outlives an age of which
-//! there are too many, and the ages beyond it starve.) The seed decides all; whole blocks of 4 KiB
-//! count as space, so that small files do not overfill; the coin is loaded where the volume gets
-//! 2 % above or below what it should hold; contents are written, not reserved.
+//! The volume is filled first. Then each tick makes a file, in the size and depth that are most
+//! underrepresented, or removes one. A file's creation decides whether it stays to the end, so that
+//! the final ages are as requested; other files are removed in random order. Geriatrix removes the
+//! oldest file of the most overrepresented age instead. That was tried: then no file outlives an
+//! overrepresented age, and greater ages starve.
+//!
+//! The seed decides everything random. Space is counted in blocks of 4 KiB, so that small files do
+//! not overfill the volume. If the volume is 2 % above or below its target, the coin is biased.
+//! Contents are written, not reserved.
 
 mod distribution;
 mod files;

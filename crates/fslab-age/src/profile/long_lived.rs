@@ -1,4 +1,4 @@
-//! The files and directories that stay for more than a day, as the generator knows them.
+//! The generator's state of files and directories that live longer than a day.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -7,17 +7,17 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::sizes::any_lognormal;
 
-/// Space is counted in units of this many bytes: what a file takes on most file systems.
+/// Allocation unit in bytes, as on most file systems.
 const UNIT_BYTES: u64 = 4096;
 
-/// Files that stay.
+/// The long-lived files.
 #[derive(Default)]
 pub struct Residents {
     files: Vec<File>,
     bytes: u64,
 }
 
-/// A file that stays.
+/// A long-lived file.
 #[derive(Clone, Copy)]
 pub struct File {
     /// Its number.
@@ -27,23 +27,23 @@ pub struct File {
 }
 
 impl Residents {
-    /// Space that the files take, in bytes.
+    /// Returns the space that the files take, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many there are.
+    /// Returns the number of files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// One more.
+    /// Adds a file.
     pub fn add(&mut self, file: File) {
         self.bytes += stored(file.size);
         self.files.push(file);
     }
 
-    /// The largest of `candidates` of them, by its place.
+    /// Returns the index of the largest of `candidates` random files.
     pub fn pick(&self, random: &mut Pcg64, candidates: u32) -> Option<usize> {
         if self.files.is_empty() {
             return None;
@@ -52,18 +52,18 @@ impl Residents {
         drawn.max_by_key(|place| self.files[*place].size)
     }
 
-    /// The file at a place.
+    /// Returns the file at an index.
     pub fn at(&self, place: usize) -> File {
         self.files[place]
     }
 
-    /// Gives a file another size.
+    /// Sets the size of a file.
     pub fn resize(&mut self, place: usize, size: u64) {
         self.bytes = self.bytes - stored(self.files[place].size) + stored(size);
         self.files[place].size = size;
     }
 
-    /// Takes one away.
+    /// Removes a file.
     pub fn remove(&mut self, place: usize) -> File {
         let file = self.files.swap_remove(place);
         self.bytes -= stored(file.size);
@@ -71,9 +71,10 @@ impl Residents {
     }
 }
 
-/// How much each of `count` directories is used: the quantiles of the lognormal distribution, in an
-/// order that is drawn. Drawn weights would make the most used of some ninety directories, and so
-/// how many files overflow its group, another with each seed; here only its place is.
+/// Returns the use of each of `count` directories: the quantiles of the lognormal distribution in
+/// random order. Random weights would vary too much. The use of the busiest of about ninety
+/// directories would differ from seed to seed, and so the number of files that overflow its group.
+/// Here only its position differs.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);
@@ -82,30 +83,30 @@ pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     weights
 }
 
-/// Space that a file takes.
+/// Returns the space that a file takes, in bytes.
 pub(super) fn stored(size: u64) -> u64 {
     size.div_ceil(UNIT_BYTES) * UNIT_BYTES
 }
 
-/// Directories, each with how much it is used.
+/// The directories, weighted by their use.
 #[derive(Default)]
 pub struct Directories {
     numbers: Vec<u64>,
-    /// Sums of the weights up to each.
+    /// Cumulative sums of the weights.
     sums: Vec<f64>,
     depths: Vec<u32>,
-    /// Directories in each.
+    /// Number of subdirectories of each.
     within: Vec<u32>,
 }
 
 impl Directories {
-    /// One more: in the root, or in the one at place `parent`.
+    /// Adds a directory to the root, or to the one at index `parent`.
     pub fn add(&mut self, number: u64, parent: Option<usize>, sigma: f64, random: &mut Pcg64) {
         let weight = any_lognormal(random, 0.0, sigma);
         self.add_weighted(number, parent, weight);
     }
 
-    /// One more, used as much as `weight` says.
+    /// Adds a directory with a given weight.
     pub fn add_weighted(&mut self, number: u64, parent: Option<usize>, weight: f64) {
         self.numbers.push(number);
         self.sums.push(self.sums.last().copied().unwrap_or_default() + weight);
@@ -116,17 +117,17 @@ impl Directories {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of directories.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The number of the directory at a place.
+    /// Returns the file number of the directory at an index.
     pub fn number(&self, place: usize) -> u64 {
         self.numbers[place]
     }
 
-    /// One, by how much it is used; the root where there is none.
+    /// Returns a random directory, weighted by use; the root if there is none.
     pub fn draw(&self, random: &mut Pcg64) -> u64 {
         let Some(total) = self.sums.last() else { return 0 };
         let at = random.random::<f64>() * total;
@@ -134,15 +135,15 @@ impl Directories {
         self.numbers[place]
     }
 
-    /// Where the next one goes, as Impressions does it: a directory with two more than the
-    /// directories it has for weight, no deeper than allowed. `None` is the root.
+    /// Returns the parent of the next directory as in Impressions: a random directory, weighted by
+    /// its number of subdirectories plus two, within the maximum depth. `None` is the root.
     pub fn parent_of_next(&self, depth_max: u32, random: &mut Pcg64) -> Option<usize> {
-        // All weights are at least 2, and most directories have none in them: few draws are in
-        // vain.
+        // All weights are at least 2, and most directories have no subdirectories, so few draws are
+        // rejected.
         let heaviest = self.within.iter().max().copied().unwrap_or_default() + 2;
         for _ in 0..1000 {
             let place = random.random_range(0..=self.numbers.len());
-            // The place behind the last one stands for the root.
+            // The index after the last stands for the root.
             let within = self.within.get(place)?;
             let accepted = random.random_range(0..heaviest) < within + 2;
             if accepted && self.depths[place] < depth_max {

@@ -1,5 +1,5 @@
-//! A mail server with a file a message, in few directories: nearly all files are small, are never
-//! changed, and go in the order in which they came only roughly.
+//! A mail server with one file per message in few directories. Nearly all files are small and never
+//! change; they are removed only roughly in the order of their creation.
 
 use super::{Directories, Profile, Sizes};
 

@@ -10,7 +10,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Puts a value into a profile; `None` where the profile has no such parameter.
+    /// Sets a value in a profile; `None` if the profile has no such parameter.
     set: fn(&mut Profile, f64) -> Option<()>,
 }
 
@@ -22,7 +22,7 @@ const fn of(
     Parameter { name, help, set }
 }
 
-/// A parameter for a field of [`Profile`] that has its name.
+/// Makes a parameter of the [`Profile`] field with its name.
 macro_rules! parameter {
     ($name:ident as $type:ty, $help:literal) => {
         of(stringify!($name), $help, |profile, value| {
@@ -35,7 +35,7 @@ macro_rules! parameter {
     };
 }
 
-/// All of them.
+/// All parameters.
 pub const PARAMETERS: &[Parameter] = &[
     parameter!(filled_at_first, "share of the volume that files take when use begins"),
     parameter!(utilisation, "share of it at the end"),
@@ -92,10 +92,10 @@ fn tree(profile: &mut Profile) -> Option<(&mut f64, &mut u32)> {
 }
 
 impl Profile {
-    /// Sets a parameter; [`check`](Self::check) says whether it can be so.
+    /// Sets a parameter; [`check`](Self::check) validates it.
     ///
     /// # Errors
-    /// Where there is no such parameter, or this profile does not have it.
+    /// Fails if there is no such parameter, or if this profile does not have it.
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
         let Some(parameter) = PARAMETERS.iter().find(|parameter| parameter.name == name) else {
             let names: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.name).collect();

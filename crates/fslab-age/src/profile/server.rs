@@ -1,8 +1,8 @@
-//! A file server for many users, with the table of sizes that SPECsfs has for NFS servers.
+//! A file server for many users, with the size distribution of SPECsfs for NFS servers.
 
 use super::{Directories, Profile, Sizes};
 
-/// Bytes and weight.
+/// File sizes in bytes and their weights.
 const SPEC_SFS: &[(u64, f64)] = &[
     (1 << 10, 33.0),
     (2 << 10, 21.0),

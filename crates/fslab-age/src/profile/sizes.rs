@@ -8,41 +8,42 @@ use rand_pcg::Pcg64;
 
 use crate::error::{Error, Result};
 
-/// How large files are, in bytes. None is larger than the largest: a draw beyond it is repeated.
+/// A distribution of file sizes in bytes. A draw beyond the largest size is repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// The logarithm is normal.
+    /// The logarithm is normally distributed.
     Lognormal {
         /// Mean of the logarithm.
         mu: f64,
-        /// Its spread.
+        /// Sigma of the logarithm.
         sigma: f64,
         /// The largest size.
         largest: u64,
     },
-    /// Likewise, and a share of all files is log-uniform from 1 MiB to the largest.
+    /// Lognormal, except for a share of all files that is log-uniform from 1 MiB to the largest
+    /// size.
     LognormalTail {
         /// Mean of the logarithm.
         mu: f64,
-        /// Its spread.
+        /// Sigma of the logarithm.
         sigma: f64,
-        /// Share of the tail.
+        /// Share of the tail, from 0 to 1.
         tail: f64,
         /// The largest size.
         largest: u64,
     },
-    /// Sizes with their weights; a file has any size above the one before, up to its own.
+    /// Sizes with weights; a file has any size above the previous entry, up to its own.
     Table(Cow<'static, [(u64, f64)]>),
 }
 
-/// Where tails begin.
+/// Minimum size in the tail, in bytes.
 const TAIL_BYTES: u64 = 1 << 20;
 
-/// Draws beyond the largest size that are repeated before it is taken itself.
+/// Maximum number of draws; after that the largest size is used.
 const DRAWS_MAX: u32 = 64;
 
 impl Sizes {
-    /// What is wrong with it.
+    /// Checks the parameters.
     pub(crate) fn check(&self) -> Result<()> {
         let fits = match self {
             Self::Lognormal { mu, sigma, largest }
@@ -63,7 +64,7 @@ impl Sizes {
         Err(Error::parameter(what))
     }
 
-    /// The same sizes without those above `bytes`.
+    /// Returns the same distribution limited to `bytes`.
     #[must_use]
     pub(crate) fn at_most(self, bytes: u64) -> Self {
         match self {
@@ -81,7 +82,7 @@ impl Sizes {
         }
     }
 
-    /// A size.
+    /// Draws a size.
     pub fn draw(&self, random: &mut Pcg64) -> u64 {
         match self {
             Self::Lognormal { mu, sigma, largest } => lognormal(random, *mu, *sigma, *largest),
@@ -98,23 +99,22 @@ impl Sizes {
     }
 }
 
-/// A lognormal number up to `largest`.
+/// Draws a lognormal number up to `largest`.
 pub fn lognormal(random: &mut Pcg64, mu: f64, sigma: f64, largest: u64) -> u64 {
     let mut draws = (0..DRAWS_MAX).map(|_| any_lognormal(random, mu, sigma));
     draws.find(|size| *size <= largest as f64).map_or(largest, |size| size as u64)
 }
 
-/// A lognormal number.
+/// Draws a lognormal number.
 ///
-/// Its exponential, like the other functions of this kind that profiles use, is that of `libm`: the
-/// system's library rounds some values in another way on other processors, and a workload must be
-/// the same on every machine.
+/// All such functions in profiles come from `libm`. The system's library rounds some values
+/// differently on other processors, and a workload must be the same on every machine.
 pub(super) fn any_lognormal(random: &mut Pcg64, mu: f64, sigma: f64) -> f64 {
     let normal: f64 = StandardNormal.sample(random);
     libm::exp(mu + sigma * normal)
 }
 
-/// A number whose logarithm is uniform.
+/// Draws a number whose logarithm is uniform.
 pub(super) fn log_uniform(random: &mut Pcg64, least: f64, most: f64) -> f64 {
     least * libm::pow(most / least, random.random::<f64>())
 }

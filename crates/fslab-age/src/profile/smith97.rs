@@ -1,10 +1,10 @@
-//! The workload of "File System Aging" (Smith and Seltzer 1997), as far as the slides tell: 1 GB,
-//! 7 months, 1.3 million operations, 87.3 GB written, 33,797 files of 634 MB at the end, of which
-//! the last 30 days changed 9.5 %.
+//! The workload of "File System Aging" (Smith and Seltzer 1997), as far as the slides describe it.
+//! 1 GB, 7 months, 1.3 million operations, 87.3 GB written; at the end 33,797 files of 634 MB, 9.5
+//! % of them changed in the last 30 days.
 //!
-//! What they do not tell is chosen: sizes of files that stay are lognormal with the mean that
-//! follows from the figures, days differ as in the FSL's homes, and directories (one a cylinder
-//! group) are used unevenly, which is what makes groups overflow.
+//! The rest is chosen. Sizes of long-lived files are lognormal with the mean that follows from the
+//! figures. Days vary as in the FSL's home directories. Directories (one per cylinder group) are
+//! used unevenly, which makes groups overflow.
 
 use super::{Directories, Profile, Sizes};
 

@@ -1,5 +1,5 @@
-//! Stress: a volume that is nearly full from the first day, with equal days and nothing left alone
-//! for long. For finding out what a policy does at its worst.
+//! Stress: a volume that is nearly full from the first day, with equal days and constant
+//! replacement. It shows a policy at its worst.
 
 use super::{Directories, Profile, Sizes};
 

@@ -1,33 +1,33 @@
-//! Operations that may be done at once: their order matters only within a directory.
+//! Batches of operations that may run in parallel: their order matters only within a directory.
 
 use crate::error::Result;
 use crate::workload::{Operation, OperationKind, Population};
 
-/// A batch has at most so many operations.
+/// Maximum number of operations in a batch.
 const OPERATIONS_MAX: usize = 4096;
 
-/// Operations with none that changes directories, or with one alone.
+/// Operations of which none changes directories, or a single one that does.
 #[derive(Default)]
 pub struct Batch {
     operations: Vec<Operation>,
 }
 
-/// An operation with what the performer must know beside it.
+/// An operation with the context that is needed to perform it.
 pub struct Step {
     /// The operation.
     pub operation: Operation,
-    /// Its place in the workload, from 0.
+    /// Its index in the workload, from 0.
     pub index: u64,
-    /// The directory that the file is in before it.
+    /// The directory that contained the file before it.
     pub directory: u64,
-    /// The name that the file has before it; that which it gets, for what is made.
+    /// The name of the file before it; for a new file, the name it gets.
     pub name: Vec<u8>,
     /// For `rename`: the new name.
     pub new_name: Vec<u8>,
 }
 
 impl Batch {
-    /// Whether the batch is to be done before an operation is added.
+    /// Whether the batch must be performed before an operation is added.
     pub fn is_due_before(&self, operation: &Operation) -> bool {
         let Some(last) = self.operations.last() else { return false };
         self.operations.len() >= OPERATIONS_MAX
@@ -40,15 +40,15 @@ impl Batch {
         self.operations.push(operation);
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The steps of the batch, which is empty afterwards; `first` is the place of the first one.
+    /// Empties the batch and returns its steps; `first` is the index of the first one.
     ///
     /// # Errors
-    /// Where an operation contradicts those before.
+    /// Fails if an operation contradicts earlier ones.
     pub fn take_steps(&mut self, population: &mut Population, first: u64) -> Result<Vec<Step>> {
         let numbered = self.operations.drain(..).zip(first..);
         numbered.map(|(operation, index)| step(operation, index, population)).collect()

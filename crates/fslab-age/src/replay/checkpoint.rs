@@ -1,4 +1,4 @@
-//! How far a replay has got, in a file that is always whole.
+//! The progress of a replay, in a file that is replaced atomically.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -9,37 +9,37 @@ use super::{Data, Replayed, Settings};
 use crate::error::{Error, Result};
 use crate::table::directory_of;
 
-/// A checkpoint is not larger than this, in bytes.
+/// Maximum size of a checkpoint file, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// A checkpoint: everything up to `replayed.operations` is done and durable.
+/// A checkpoint: the first `replayed.operations` operations are done and durable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The identity of the workload.
     pub workload: String,
-    /// What was done.
+    /// The counts so far.
     pub replayed: Replayed,
-    /// Operations to the next checkpoint, at most.
+    /// Maximum number of operations until the next checkpoint.
     pub every: u64,
-    /// What is written.
+    /// The kind of data written.
     pub data: Data,
-    /// Files that are missing on the target because there was no space, by number.
+    /// Numbers of the files that are missing on the target because there was no space.
     pub missing: Vec<u64>,
 }
 
 impl Checkpoint {
     pub(super) fn new(settings: &Settings, replayed: Replayed, missing: Vec<u64>) -> Self {
         let workload = settings.workload_hash.clone();
-        // A batch may end a little behind the mark.
+        // A batch may end slightly after the mark.
         let every = settings.checkpoint_every + 2 * 4096;
         Self { workload, replayed, every, data: settings.data, missing }
     }
 
-    /// Reads the checkpoint; `None` where there is none.
+    /// Reads the checkpoint; `None` if there is no file.
     ///
     /// # Errors
-    /// Where the file is none, and what the system answers.
+    /// Fails if the file is not a checkpoint, and with errors of the system.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let length = match std::fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -55,10 +55,10 @@ impl Checkpoint {
             .map_err(|error| Error::unfit(path, format!("it is no checkpoint: {error}")))
     }
 
-    /// Whether a replay can go on from here.
+    /// Checks whether a replay can continue from here.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     pub fn check(&self, path: &Path, settings: &Settings) -> Result<()> {
         let what = if self.workload != settings.workload_hash {
             "it is of another workload; name another checkpoint, or begin anew without it"
@@ -70,7 +70,7 @@ impl Checkpoint {
         Err(Error::unfit(path, what))
     }
 
-    /// Puts the checkpoint into its place, durably.
+    /// Replaces the checkpoint file atomically and durably.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let parent = directory_of(path);
         let mut file = tempfile::NamedTempFile::new_in(parent).map_err(Error::file(path))?;

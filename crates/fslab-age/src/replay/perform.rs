@@ -1,4 +1,4 @@
-//! Steps on the target, by threads that each have some of the directories.
+//! Performs steps on the target, with threads that each serve some of the directories.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -16,21 +16,22 @@ use super::{Data, Replayed, Settings, WhenFull};
 use crate::error::{Error, Result};
 use crate::workload::{Operation, OperationKind, Population};
 
-/// Bytes of a write request.
+/// Size of a write request in bytes.
 const REQUEST_BYTES: usize = 128 << 10;
 
-/// Bytes that do not compress and do not repeat within two requests.
+/// Size of a buffer of incompressible bytes, which is larger than one request so that requests
+/// differ.
 const NOISE_BYTES: usize = 1 << 20;
 
 type VfsResult<T> = fslab_vfs::Result<T>;
 
-/// Does steps on a target.
+/// Performs steps on a target.
 pub struct Performer<'a> {
     target: &'a dyn FileSystem,
     data: Data,
     when_full: WhenFull,
     owner: Option<Credentials>,
-    /// The inodes of directories, each held by one lookup. The root is not among them.
+    /// The inodes of known directories, each held by one lookup. The root is not included.
     directories: Mutex<HashMap<u64, Ino>>,
     /// Files that could not be made.
     missing: Mutex<HashSet<u64>>,
@@ -54,14 +55,14 @@ impl<'a> Performer<'a> {
         }
     }
 
-    /// Files that could not be made, by number.
+    /// Returns the numbers of the files that could not be made.
     pub fn missing(&self) -> Vec<u64> {
         let mut missing: Vec<_> = self.missing.lock().iter().copied().collect();
         missing.sort_unstable();
         missing
     }
 
-    /// Says which files an earlier replay could not make.
+    /// Sets the files that an earlier replay could not make.
     pub fn skip_missing(&mut self, missing: Vec<u64>) {
         self.missing.get_mut().extend(missing);
     }
@@ -72,7 +73,7 @@ impl<'a> Performer<'a> {
         synced.map_err(Error::volume("writing back"))
     }
 
-    /// Does the steps of a batch. Each directory's are done by one thread, in their order.
+    /// Performs the steps of a batch. Those of one directory are performed by one thread, in order.
     pub fn perform(
         &self,
         steps: Vec<Step>,
@@ -120,7 +121,7 @@ impl<'a> Performer<'a> {
         Ok(replayed)
     }
 
-    /// Does a step. One that does not fit is done once more, alone, after everything was written
+    /// Performs a step. If it does not fit, it is tried again alone, after everything was written
     /// back.
     fn step(&self, step: &Step, redo: bool) -> Result<Replayed> {
         let operation = &step.operation;
@@ -135,7 +136,7 @@ impl<'a> Performer<'a> {
         };
         let (tried, late) = match self.room.beside_others(|| self.try_step(step, parent, redo)) {
             Err(error) if is_out_of_space(&error) => {
-                // A part of it may have been done.
+                // A part of the operation may have been done.
                 let again = || match self.try_step(step, parent, true) {
                     Err(error) if is_of_a_redo(&error) => Ok(0),
                     tried => tried,
@@ -181,8 +182,8 @@ impl<'a> Performer<'a> {
         if number == 0 { Some(Ino::ROOT) } else { self.directories.lock().get(&number).copied() }
     }
 
-    /// Looks a directory up that is not known yet, as after a resumption. One that is not there
-    /// stays unknown: a killed replay may have moved or removed it.
+    /// Looks up a directory that is not known yet, as after resuming. A directory that does not
+    /// exist stays unknown: a killed replay may have moved or removed it.
     fn find_directory(&self, number: u64, population: &Population) -> Result<()> {
         let mut unknown = Vec::new();
         let mut at = number;
@@ -228,7 +229,7 @@ impl<'a> Performer<'a> {
                 closed?;
             }
             OperationKind::Symlink => {
-                // Where links led is not part of a workload; how long they are is.
+                // A workload records the length of a link's target, not the target itself.
                 let to = OsString::from_vec(vec![b'x'; operation.length.clamp(1, 4095) as usize]);
                 let entry = target.symlink(request, parent, name, &to)?;
                 target.forget(entry.attr.ino, 1);
@@ -268,7 +269,7 @@ impl<'a> Performer<'a> {
         let flushed = self.target.flush(request, ino, handle);
         let released = self.target.release(request, ino, handle);
         match flushed {
-            // Most leaves have nothing to do there.
+            // Most leaves do not implement flush.
             Err(error) if error.errno() != Errno::NOSYS => Err(error),
             _ => released,
         }
@@ -308,7 +309,7 @@ impl<'a> Performer<'a> {
         handle: Handle,
     ) -> VfsResult<()> {
         let (mut offset, end) = (operation.offset, operation.offset + operation.length);
-        // Files, and places of a file, that are near each other have different bytes.
+        // Nearby files, and nearby places in a file, get different bytes.
         let mut place = (operation.file.wrapping_mul(0x9e37_79b9) % 524_287) as usize;
         while offset < end {
             let length = (end - offset).min(REQUEST_BYTES as u64) as usize;
@@ -332,17 +333,18 @@ impl<'a> Performer<'a> {
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
         let rename = |mode| self.target.rename(request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
-        // A resumed replay may have made the source again beside the file that it had renamed.
+        // A resumed replay may have made the source again beside the file that it had renamed
+        // before.
         if is_same || redo {
             return rename(RenameMode::empty());
         }
-        // A workload removes a file before its name is used again: replacing one would leave
-        // another tree than the workload's.
+        // A workload removes a file before its name is reused. Replacing a file here would leave a
+        // tree that differs from the workload's.
         match rename(RenameMode::NO_REPLACE) {
             Err(error) if error.errno() == Errno::INVAL => {}
             renamed => return renamed,
         }
-        // Not every file system knows that mode.
+        // Some file systems do not support that mode.
         match self.target.lookup(request, new_parent, new_name) {
             Ok(entry) => {
                 self.target.forget(entry.attr.ino, 1);
@@ -362,7 +364,8 @@ impl Drop for Performer<'_> {
     }
 }
 
-/// What a step may find that has been done before, or whose file a later one removed.
+/// Whether an error can result from a step that was done before, or whose file a later step
+/// removed.
 fn is_of_a_redo(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::EXIST | Errno::STALE)
 }
@@ -372,7 +375,7 @@ fn failed(step: &Step, source: fslab_vfs::Error) -> Error {
     Error::Target { index: *index, kind: operation.kind.name(), file: operation.file, source }
 }
 
-/// Whether an errno says that there is no room, of whatever kind.
+/// Whether an errno means a lack of space of any kind.
 fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::FBIG)
 }

@@ -1,10 +1,10 @@
-//! Room that a target gives back only when it writes back, and nobody else wants any: Btrfs frees
-//! the place of what was removed when it commits, and holds space aside for whatever is under way.
+//! Space that a target frees only when it writes back. Btrfs frees the space of removed files when
+//! it commits, and reserves space for operations in progress.
 //!
-//! What does not fit is therefore tried again, alone, after everything was written back, before
-//! anybody is told that the target is full. On one that is full indeed that would be a sync for
-//! each operation; so after each that made no room, twice as much must have been removed before
-//! the next.
+//! An operation that does not fit is therefore tried again, alone, after everything was written
+//! back, before the target is reported as full. On a target that is really full this would mean a
+//! sync for each operation. After each failed try, twice as many removals are therefore required
+//! before the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,24 +13,24 @@ use parking_lot::RwLock;
 
 use crate::error::Result;
 
-/// An operation is tried again so often: some room is made behind the back of a sync.
+/// Number of repeated tries: some space is freed only after a sync has returned.
 const TRIES: u32 = 2;
 
-/// After so many vain tries in a row, no more must have been removed before the next.
+/// After this many failed tries in a row, the number of required removals no longer doubles.
 const VAIN_MAX: u32 = 12;
 
-/// What is known of the room that writing back may make.
+/// What is known about the space that writing back may free.
 #[derive(Default)]
 pub struct Room {
-    /// Operations that gave space back, or will when it is written back.
+    /// Number of operations that freed space, or will when it is written back.
     freed: AtomicU64,
-    /// Held for reading by every operation, and for changing by one that is done alone.
+    /// Locked for reading by every operation, and for writing by one that must run alone.
     past: RwLock<Past>,
 }
 
 #[derive(Default)]
 struct Past {
-    /// Tries in a row that made no room.
+    /// Number of failed tries in a row.
     vain: u32,
     /// [`Room::freed`] at the last of them.
     freed: u64,
@@ -43,22 +43,22 @@ impl Past {
 }
 
 impl Room {
-    /// Notes that an operation gave space back.
+    /// Records that an operation freed space.
     pub fn note_freed(&self) {
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does an operation beside those of other threads.
+    /// Runs an operation in parallel with those of other threads.
     pub fn beside_others<T>(&self, operation: impl FnOnce() -> T) -> T {
         let _no_one_is_alone = self.past.read();
         operation()
     }
 
-    /// Tries an operation again that did not fit, after `sync` wrote everything back. All other
+    /// Repeats an operation that did not fit, after `sync` has written everything back. All other
     /// threads wait meanwhile.
     ///
     /// # Errors
-    /// Those of `sync`; the operation's are within the answer.
+    /// Errors of `sync`; errors of the operation are in the inner result.
     pub fn again<T>(
         &self,
         first: fslab_vfs::Error,
@@ -84,7 +84,7 @@ impl Room {
     }
 }
 
-/// Whether an error is about space, which writing back may give.
+/// Whether an error is a lack of space that writing back may cure.
 pub fn is_out_of_space(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }

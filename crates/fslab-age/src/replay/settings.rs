@@ -1,4 +1,4 @@
-//! How a replay is done, and what it counts.
+//! The settings of a replay, and its counts.
 
 use std::path::PathBuf;
 
@@ -7,55 +7,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::DAY_NS;
 
-/// What is written into files.
+/// The content written into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
-    /// Bytes that do not compress, other ones for each file.
+    /// Incompressible bytes that differ from file to file.
     Real,
-    /// Nothing: space is reserved by fallocate.
+    /// No bytes; space is allocated with fallocate.
     Fallocate,
-    /// Nothing: files get their sizes and no space.
+    /// No bytes and no space; files only get their sizes.
     None,
 }
 
-/// What to do when the target is full, or a quota is reached, and writing everything back made no
-/// room.
+/// The reaction to a full target or quota if writing everything back freed no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
-    /// End with an error; after making room, the replay can go on.
+    /// Fail; the replay can be resumed after making space.
     Stop,
-    /// Leave out what does not fit, count it and go on.
+    /// Skip and count operations that do not fit.
     Skip,
 }
 
-/// How a replay is done.
+/// The settings of a replay.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is written.
+    /// The content to write.
     pub data: Data,
-    /// What to do when there is no space.
+    /// The reaction to a lack of space.
     pub when_full: WhenFull,
-    /// In whose name, instead of the owners of the workload; whoever is not root must say.
+    /// The owner of all files, instead of the owners in the workload; required for callers other
+    /// than root.
     pub owner: Option<Credentials>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Everything is written back whenever so much time of the workload has passed, in
-    /// nanoseconds: without, files that live shorter than a replay takes would get no place.
+    /// Interval in workload time, in nanoseconds, after which everything is written back. Without
+    /// it, files that live shorter than the replay takes would never be allocated.
     pub sync_every_ns: u64,
-    /// Where to keep checkpoints; none are kept without.
+    /// The checkpoint file; without one, no checkpoints are kept.
     pub checkpoint: Option<PathBuf>,
-    /// Operations from one checkpoint to the next, about.
+    /// Approximate number of operations between checkpoints.
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// The observer is called at the end of every so many days and of the workload; 0 for never.
+    /// Interval in days after which the observer is called, besides the end of the workload; 0 for
+    /// never.
     pub observe_every_days: u32,
 }
 
 impl Default for Settings {
-    /// One thread that writes real bytes, writes everything back once in a day of the workload,
+    /// One thread that writes real bytes, writes everything back once per day of the workload,
     /// stops at a full target and keeps no checkpoints.
     fn default() -> Self {
         Self {
@@ -72,21 +73,22 @@ impl Default for Settings {
     }
 }
 
-/// What a replay has done; the counts go on over a resumption.
+/// The counts of a replay; they continue when it is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// Operations of the workload that were taken, done or not.
+    /// Operations of the workload that were processed, whether done or not.
     pub operations: u64,
-    /// Bytes written, or reserved.
+    /// Bytes written or allocated.
     pub bytes_written: u64,
-    /// Operations that did not fit until everything was written back and other threads waited.
+    /// Operations that did not fit at first and were tried again alone after writing everything
+    /// back.
     #[serde(default)]
     pub late: u64,
     /// Operations that did not fit: no space, no inode, a quota.
     pub no_space: u64,
-    /// Operations on what an earlier one left out.
+    /// Operations on files that were left out earlier.
     pub left_out: u64,
-    /// Operations that a killed replay had done already.
+    /// Operations that a killed replay had already done.
     pub repeated: u64,
 }
 

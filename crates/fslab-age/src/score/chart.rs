@@ -1,4 +1,4 @@
-//! Charts of layout scores: over time, and by size of files.
+//! Charts of layout scores, over time and by file size.
 
 use fslab_chart::{Drawing, Scale, colour, standalone};
 
@@ -9,25 +9,25 @@ use super::{Class, Score};
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Days, or other places on the horizontal axis, and scores.
+    /// Pairs of a horizontal position, such as days, and a score.
     pub points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 820.0;
 const HEIGHT: f64 = 380.0;
-/// Where the plot begins and ends, in pixels.
+/// The edges of the plot in pixels.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 620.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 320.0;
 
-/// Scores over days of use, as an SVG.
+/// Draws scores over days of use as an SVG.
 #[must_use]
 pub fn chart_over_time(series: &[Series]) -> String {
     draw("Layout score over time", "days of use", 0.0, &|day| Some(format!("{day:.0}")), series)
 }
 
-/// Scores of files by their size, as an SVG; `bytes` says how a size is written.
+/// Draws scores by file size as an SVG; `bytes` formats a size.
 #[must_use]
 pub fn chart_by_size(name: &str, value: &Score, bytes: &dyn Fn(u64) -> String) -> String {
     let log = |class: &Class| ((class.from_blocks * value.block_bytes) as f64).log2();
@@ -50,7 +50,7 @@ fn draw(
     let all = || series.iter().flat_map(|line| &line.points);
     let last = all().map(|point| point.0).fold(from + 1.0, f64::max);
     let least = all().map(|point| point.1).fold(1.0, f64::min);
-    // A little room below, and at least a hundredth of the scale.
+    // The scale leaves a margin below and covers at least a hundredth.
     let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
     let xs = Scale::between((from, last), LEFT, RIGHT - LEFT);
     let ys = Scale::between((least, 1.0), BOTTOM, TOP - BOTTOM);

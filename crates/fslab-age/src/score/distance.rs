@@ -1,41 +1,41 @@
-//! How far it is from the end of a file to the beginning of the next one, in the order in which
-//! directories list them: what reading a tree costs and contiguity does not show.
+//! Distances from the end of a file to the beginning of the next one, in directory order. They
+//! determine the cost of reading a tree, which contiguity does not show.
 
 use serde::Serialize;
 
-/// Distances between files that follow each other in a listing.
+/// The distances between consecutive files of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct Distances {
     bytes: Vec<u64>,
 }
 
-/// Figures of [`Distances`], in bytes.
+/// Statistics of [`Distances`], in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Distance {
-    /// Pairs of files.
+    /// Number of pairs of files.
     pub pairs: u64,
     /// Mean.
     pub mean: f64,
-    /// Half are not farther.
+    /// The median.
     pub median: u64,
-    /// Nine of ten are not farther.
+    /// The 90th percentile.
     pub p90: u64,
-    /// Share of pairs that lie side by side.
+    /// Share of adjacent pairs.
     pub adjacent: f64,
 }
 
 impl Distances {
-    /// Adds the way from one place to another, in bytes.
+    /// Adds the distance between two places, in bytes.
     pub fn add(&mut self, from: u64, to: u64) {
         self.bytes.push(from.abs_diff(to));
     }
 
-    /// Adds others.
+    /// Adds other distances.
     pub fn merge(&mut self, mut other: Self) {
         self.bytes.append(&mut other.bytes);
     }
 
-    /// The figures; `None` where there are no two files.
+    /// Returns the statistics; `None` for fewer than two files.
     #[must_use]
     pub fn figures(&self) -> Option<Distance> {
         let mut sorted = self.bytes.clone();

@@ -1,33 +1,33 @@
-//! The layout of one file, from its extents.
+//! Computes the layout of one file from its extents.
 
 use fslab_vfs::Extent;
 
-/// How the blocks of a file lie.
+/// The layout of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileLayout {
-    /// Blocks that have a place.
+    /// Number of allocated blocks.
     pub blocks: u64,
-    /// Those of them that do not follow their predecessor, the first left out.
+    /// Number of blocks, without the first, that do not follow their predecessor.
     pub breaks: u64,
-    /// Pieces, each side by side on the device.
+    /// Number of pieces that are contiguous on the device.
     pub pieces: u64,
-    /// Where the first byte lies, in bytes.
+    /// Offset of the first byte on the device.
     pub first: Option<u64>,
-    /// Where the last block ends, in bytes.
+    /// Offset of the end of the last block on the device, in bytes.
     pub end: Option<u64>,
 }
 
 impl FileLayout {
-    /// Blocks with a predecessor.
+    /// Returns the number of blocks with a predecessor.
     #[must_use]
     pub fn pairs(&self) -> u64 {
         self.blocks.saturating_sub(1)
     }
 }
 
-/// The layout of a file of `size` bytes whose extents are in logical order. What lies beyond its
-/// end, as space that was reserved does, is left out. Over a hole, blocks follow each other if
-/// nothing lies between them on the device, or just as much as the hole would take.
+/// Returns the layout of a file of `size` bytes; extents must be in logical order. Preallocated
+/// space past the end of the file is ignored. Blocks around a hole follow each other if they are
+/// adjacent on the device, or exactly as far apart as the hole is long.
 #[must_use]
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();
@@ -44,8 +44,8 @@ pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout 
     layout
 }
 
-/// The pieces of a file, in blocks each, as [`layout_of`] counts them: extents that follow each
-/// other are one.
+/// Returns the lengths of a file's pieces in blocks, as [`layout_of`] counts them: extents that
+/// follow each other are one piece.
 #[must_use]
 pub fn pieces_of(extents: &[Extent], size: u64, block_bytes: u64) -> Vec<u64> {
     let mut pieces: Vec<u64> = Vec::new();
@@ -61,7 +61,7 @@ pub fn pieces_of(extents: &[Extent], size: u64, block_bytes: u64) -> Vec<u64> {
     pieces
 }
 
-/// The extents up to a file's end, in whole blocks.
+/// Returns the extents up to the end of a file, in whole blocks.
 fn within(
     extents: &[Extent],
     size: u64,
@@ -70,7 +70,7 @@ fn within(
     let file_end = size.next_multiple_of(block_bytes);
     let used = extents.iter().filter(move |one| one.logical < file_end && one.length > 0);
     used.map(move |extent| {
-        // Some file systems tell lengths in bytes: a block is a block.
+        // Some file systems report lengths in bytes; round them up to blocks.
         let length = extent.length.next_multiple_of(block_bytes).min(file_end - extent.logical);
         Extent { length, ..*extent }
     })
@@ -100,14 +100,14 @@ mod tests {
             (vec![(0, 0, 8192), (8192, 8192, 4096)], 12_288, 3, 0),
             (vec![(0, 0, 8192), (8192, 12_288, 4096)], 12_288, 3, 1),
             (vec![(0, 4096, 4096), (4096, 0, 4096)], 8192, 2, 1),
-            // A hole of a block: side by side, a block apart, or elsewhere.
+            // A hole of one block, whose neighbours are adjacent, a block apart, or elsewhere.
             (vec![(0, 0, 4096), (8192, 4096, 4096)], 12_288, 2, 0),
             (vec![(0, 0, 4096), (8192, 8192, 4096)], 12_288, 2, 0),
             (vec![(0, 0, 4096), (8192, 12_288, 4096)], 12_288, 2, 1),
-            // Reserved behind the end.
+            // Preallocated past the end.
             (vec![(0, 0, 4096), (4096, 40_960, 8192)], 100, 1, 0),
             (vec![(0, 0, 16_384)], 5000, 2, 0),
-            // A length in bytes.
+            // A length that is not a multiple of the block size.
             (vec![(0, 0, 5000)], 5000, 2, 0),
         ] {
             let layout = layout_of(&extents(&list), size, block);

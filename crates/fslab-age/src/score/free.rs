@@ -1,4 +1,4 @@
-//! Where free space is: how much of it lies in how large pieces.
+//! Free space by the sizes of its pieces.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Free space by pieces.
+/// Free space by the sizes of its pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FreeSpace {
-    /// Pieces.
+    /// Number of pieces.
     pub pieces: u64,
-    /// Bytes in all.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Bytes of the largest.
+    /// Size of the largest piece in bytes.
     pub largest: u64,
-    /// By the logarithm, base 2, of their bytes, rounded down: pieces, and bytes in them.
+    /// For each base-2 logarithm of the size in bytes, rounded down: the number of pieces and their
+    /// total size in bytes.
     pub by_size: BTreeMap<u32, (u64, u64)>,
 }
 
@@ -36,10 +37,10 @@ impl FreeSpace {
         class.1 += bytes;
     }
 
-    /// The free space of an ext2 image, by its bitmaps.
+    /// Reads the free space of an ext2 image from its bitmaps.
     ///
     /// # Errors
-    /// Where there is no ext2 file system, and what the device answers.
+    /// Fails if there is no ext2 file system, and with errors of the device.
     pub fn of_image(device: &dyn BlockDevice) -> Result<Self> {
         let superblock = Superblock::read(device)?;
         let geometry = superblock.geometry();
@@ -58,7 +59,7 @@ impl FreeSpace {
         Ok(free)
     }
 
-    /// Share of free bytes in pieces of less than so many bytes.
+    /// Returns the share of free bytes in pieces smaller than `bytes`.
     #[must_use]
     pub fn share_below(&self, bytes: u64) -> f64 {
         let small = self.by_size.iter().filter(|(log, _)| 1 << **log < bytes);

@@ -1,9 +1,9 @@
-//! The score of a directory of this machine, by FIEMAP, on several threads.
+//! Scores a directory of this machine with FIEMAP, on several threads.
 //!
-//! Whatever was written is placed first (a sync of the file system). Extents without a place, or
-//! whose place says nothing (inline in the inode, compressed by btrfs), leave their file out, with
-//! the reason; reserved but unwritten space counts as placed; shared space counts for every file
-//! that has it, and is told beside.
+//! The file system is synced first, so that everything written is allocated. A file is skipped,
+//! with the reason, if an extent has no usable address (stored inline in the inode, compressed by
+//! btrfs). Unwritten preallocated space counts as allocated. Shared space counts for every file
+//! that has it, and is also reported separately.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -24,7 +24,7 @@ use crate::walk::{present, walk};
 /// Scores every regular file below a directory, without leaving its file system.
 ///
 /// # Errors
-/// What the system answers.
+/// Errors of the system.
 pub fn score_directory(root: &Path, rules: Rules, threads: usize) -> Result<Score> {
     let top = File::open(root).map_err(Error::file(root))?;
     rustix::fs::syncfs(&top).map_err(Error::file(root))?;
@@ -40,12 +40,12 @@ pub fn score_directory(root: &Path, rules: Rules, threads: usize) -> Result<Scor
 struct Scorer {
     rules: Rules,
     device: u64,
-    /// Files of several names that were seen.
+    /// Inodes of files with several names that were already scored.
     seen: Mutex<HashSet<u64>>,
 }
 
 impl Scorer {
-    /// Scores a directory's files, and answers the directories in it.
+    /// Scores a directory's files and returns its subdirectories.
     fn directory(&self, path: &Path, score: &mut Score) -> Result<Vec<PathBuf>> {
         let mut directories = Vec::new();
         let home = self.group_of_directory(path);
@@ -101,7 +101,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// The group of a directory's first block, where the file system tells of directories.
+    /// Returns the group of a directory's first block, if the file system reports it.
     fn group_of_directory(&self, path: &Path) -> Option<u64> {
         let group = self.rules.group_bytes?;
         let told = extents_of(path).ok()?;
@@ -109,30 +109,30 @@ impl Scorer {
     }
 }
 
-/// What FIEMAP tells of a file.
+/// The FIEMAP data of a file.
 pub(crate) struct Told {
-    /// Where it lies.
+    /// Its extents.
     pub extents: Vec<Extent>,
-    /// FIEMAP's flags of each extent.
+    /// The FIEMAP flags of each extent.
     pub flags: Vec<u32>,
-    /// Why no layout can be told of it.
+    /// The reason why the file has no layout.
     pub left_out: Option<&'static str>,
-    /// Bytes that other files have too.
+    /// Number of bytes shared with other files.
     pub shared_bytes: u64,
 }
 
-/// Asks for the extents of a file.
+/// Returns the extents of a file.
 fn extents_of(path: &Path) -> std::io::Result<Told> {
     extents_of_file(&open_itself(path)?)
 }
 
-/// Opens what a path names, no link, and waits for nobody at the other end of a pipe.
+/// Opens a file without following a symbolic link and without blocking on a pipe.
 pub(crate) fn open_itself(path: &Path) -> std::io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Asks for the extents of an open file.
+/// Returns the extents of an open file.
 pub(crate) fn extents_of_file(file: &File) -> std::io::Result<Told> {
     let (extents, flags) = (Vec::new(), Vec::new());
     let mut told = Told { extents, flags, left_out: None, shared_bytes: 0 };

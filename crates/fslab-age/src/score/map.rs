@@ -1,13 +1,13 @@
-//! Which parts of a volume files lie in, as a picture: for file systems of which nothing else is
-//! known than where their files lie.
+//! A picture of the parts of a volume that files occupy, for file systems that report nothing but
+//! extents of files.
 
 use fslab_chart::{COLUMNS, heat_map};
 use fslab_vfs::Extent;
 
-/// Rows of a map; a simulation has one for each group instead.
+/// Number of rows of a map; a simulation has one row per group instead.
 const ROWS: u32 = 96;
 
-/// Bytes in use by parts of a volume.
+/// The used bytes in each part of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     cell_bytes: u64,
@@ -15,7 +15,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Of a volume of so many bytes, with nothing in it.
+    /// Makes an empty map of a volume.
     #[must_use]
     pub fn new(volume_bytes: u64) -> Self {
         let cells = u64::from(COLUMNS * ROWS);
@@ -23,8 +23,8 @@ impl Map {
         Self { cell_bytes, used: vec![0; cells as usize] }
     }
 
-    /// Adds what lies in an extent. What is beyond the volume, as addresses of a file system over
-    /// several devices can be, goes into the last part.
+    /// Adds an extent. Addresses beyond the volume, which a file system on several devices may
+    /// have, go into the last part.
     pub fn add(&mut self, extent: &Extent) {
         let (mut at, end) = (extent.physical, extent.physical.saturating_add(extent.length));
         let last = self.used.len() as u64 - 1;
@@ -36,12 +36,12 @@ impl Map {
         }
     }
 
-    /// Adds another part of the same volume.
+    /// Adds another map of the same volume.
     pub fn merge(&mut self, other: &Self) {
         self.used.iter_mut().zip(&other.used).for_each(|(sum, used)| *sum += used);
     }
 
-    /// The picture.
+    /// Draws the picture.
     #[must_use]
     pub fn picture(&self, title: &str) -> String {
         let filled = |row: u32, column: u32| {

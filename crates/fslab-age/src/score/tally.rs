@@ -1,4 +1,4 @@
-//! Sums of layouts: in all, and by classes of size.
+//! Sums of layouts, in total and by size class.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use super::map::Map;
 /// Sums over files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sums {
-    /// Files with at least one block.
+    /// Number of files with at least one block.
     pub files: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Blocks that have a predecessor in their file.
+    /// Number of blocks with a predecessor in their file.
     pub pairs: u64,
-    /// Those that do not follow it.
+    /// Number of blocks that do not follow their predecessor.
     pub breaks: u64,
-    /// Pieces.
+    /// Number of pieces.
     pub pieces: u64,
-    /// Files whose first block lies in another group than their directory.
+    /// Number of files whose first block is in another group than their directory.
     pub split: u64,
 }
 
@@ -52,23 +52,23 @@ impl Sums {
         self.split += other.split;
     }
 
-    /// The layout score; `None` where no block has a predecessor.
+    /// Returns the layout score; `None` if no block has a predecessor.
     #[must_use]
     pub fn score(&self) -> Option<f64> {
         (self.pairs > 0).then(|| 1.0 - self.breaks as f64 / self.pairs as f64)
     }
 
-    /// Share of split files, from 0 to 1; `None` where there are no files.
+    /// Returns the share of split files, from 0 to 1; `None` without files.
     #[must_use]
     pub fn split_share(&self) -> Option<f64> {
         (self.files > 0).then(|| self.split as f64 / self.files as f64)
     }
 }
 
-/// Files of one size class.
+/// The files of one size class.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Class {
-    /// The class holds files from so many blocks, and of less than twice as many.
+    /// Minimum number of blocks; the class ends below twice as many.
     pub from_blocks: u64,
     /// Their sums.
     #[serde(flatten)]
@@ -77,42 +77,43 @@ pub struct Class {
     pub score: Option<f64>,
 }
 
-/// What is known of the layout of a file system.
+/// The layout of a file system.
 #[derive(Clone, Debug, Default)]
 pub struct Score {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
     /// Sums over all files.
     pub total: Sums,
     by_class: BTreeMap<u32, Sums>,
-    /// Pieces by the logarithm, base 2, of their blocks, rounded down.
+    /// Number of pieces by the base-2 logarithm of their blocks, rounded down.
     pub piece_sizes: BTreeMap<u32, u64>,
-    /// From file to file in the order of directories.
+    /// Distances between files in directory order.
     pub distances: Distances,
-    /// Free space, where it could be had.
+    /// Free space, if it is known.
     pub free: Option<FreeSpace>,
-    /// Files that no layout can be told of, with the reason and how many.
+    /// Number of files without a layout, by reason.
     pub untold: BTreeMap<&'static str, u64>,
-    /// Bytes that several files share.
+    /// Number of bytes shared by several files.
     pub shared_bytes: u64,
-    /// What lies where, if it was asked for.
+    /// The map of the volume, if it was requested.
     pub map: Option<Map>,
 }
 
 impl Score {
-    /// Nothing yet.
+    /// Makes an empty score.
     #[must_use]
     pub fn new(block_bytes: u64) -> Self {
         Self { block_bytes, ..Self::default() }
     }
 
-    /// Likewise, for files that are looked at so.
+    /// Makes an empty score with the given rules.
     #[must_use]
     pub fn by(rules: Rules) -> Self {
         Self { map: rules.map_bytes.map(Map::new), ..Self::new(rules.block_bytes) }
     }
 
-    /// Adds where a file of `size` bytes lies, beside its layout. The map shows reserved space too.
+    /// Adds the extents of a file of `size` bytes, besides its layout. The map also shows
+    /// preallocated space.
     pub fn add_extents(&mut self, extents: &[Extent], size: u64) {
         for blocks in pieces_of(extents, size, self.block_bytes.max(1)) {
             self.add_piece(blocks);
@@ -122,24 +123,24 @@ impl Score {
         }
     }
 
-    /// Adds a file.
+    /// Adds the layout of a file.
     pub fn add(&mut self, layout: &FileLayout, split: bool) {
         self.total.add(layout, split);
         let class = layout.blocks.max(1).ilog2();
         self.by_class.entry(class).or_default().add(layout, split);
     }
 
-    /// Counts a piece of so many blocks.
+    /// Counts a piece of `blocks` blocks.
     pub fn add_piece(&mut self, blocks: u64) {
         *self.piece_sizes.entry(blocks.max(1).ilog2()).or_default() += 1;
     }
 
-    /// Counts a file that no layout can be told of.
+    /// Counts a file without a layout.
     pub fn leave_out(&mut self, reason: &'static str) {
         *self.untold.entry(reason).or_default() += 1;
     }
 
-    /// Adds another part of the same file system.
+    /// Adds the score of another part of the same file system.
     pub fn merge(&mut self, other: Self) {
         self.total.merge(&other.total);
         for (class, sums) in other.by_class {
@@ -158,7 +159,7 @@ impl Score {
         }
     }
 
-    /// Sums by size, the smallest files first.
+    /// Returns the sums by size class, smallest files first.
     #[must_use]
     pub fn classes(&self) -> Vec<Class> {
         let class = |(log, sums): (&u32, &Sums)| Class {
@@ -174,8 +175,8 @@ impl Score {
 mod tests {
     use super::*;
 
-    /// As FIEMAP reports a file of 1 GiB on ext4, whose extents have at most 32,768 blocks, with
-    /// reserved space behind its end.
+    /// FIEMAP reports a 1 GiB file on ext4 like this: extents of at most 32,768 blocks, and
+    /// preallocated space past the end.
     #[test]
     fn adjacent_extents_are_one_piece() {
         let extent = |at: u64, blocks: u64| Extent {

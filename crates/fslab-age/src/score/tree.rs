@@ -1,5 +1,4 @@
-//! The score of any file system that can tell where its files lie, and a number for what its tree
-//! is.
+//! Scores any file system that reports extents, and computes a checksum of its tree.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -16,26 +15,26 @@ use crate::workload::{checksum_of_lines, tree_line};
 /// Scores every regular file of a file system.
 ///
 /// # Errors
-/// Where it can't tell where files lie, and what it answers.
+/// Fails if it can't report extents; errors of the file system.
 pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
     score_files(target, rules, &mut |_file| {})
 }
 
-/// A file whose layout was looked at.
+/// A file that was scored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoredFile<'a> {
-    /// Its path, without a leading slash; of several, the first that led to it.
+    /// Its path without a leading slash; of several paths, the first one found.
     pub path: &'a [u8],
-    /// Where it lies.
+    /// Its extents.
     pub extents: &'a [Extent],
-    /// What counts.
+    /// Its layout, as it counts for the score.
     pub layout: FileLayout,
 }
 
-/// Likewise, and calls `each` with every file.
+/// Scores every regular file and calls `each` with it.
 ///
 /// # Errors
-/// As those of [`score_tree`].
+/// The same as [`score_tree`].
 pub fn score_files(
     target: &dyn FileSystem,
     rules: Rules,
@@ -61,7 +60,7 @@ struct Scorer<'a> {
 }
 
 impl Scorer<'_> {
-    /// Adds a file; `last` is where the file before it in the listing ended.
+    /// Adds a file; `last` is the end of the previous file in the listing.
     fn file(
         &mut self,
         path: &[u8],
@@ -85,7 +84,7 @@ impl Scorer<'_> {
         Ok(())
     }
 
-    /// Whether the first block lies in another group than the first block of the directory.
+    /// Whether a file's first block is in another group than its directory's first block.
     fn is_split(&self, directory: Ino, layout: &FileLayout) -> fslab_vfs::Result<bool> {
         let (Some(group), Some(first)) = (self.rules.group_bytes, layout.first) else {
             return Ok(false);
@@ -95,12 +94,12 @@ impl Scorer<'_> {
     }
 }
 
-/// A number for a tree: of every path with its kind, size and owner. That of a workload's
-/// [`Population`](crate::workload::Population) is the same where a replay did all of it.
-/// `lost+found`, which mkfs makes, is left out.
+/// Returns a checksum of a tree: of every path with its kind, size and owner. The checksum of a
+/// workload's [`Population`](crate::workload::Population) is equal if a replay performed all
+/// operations. `lost+found`, which mkfs makes, is ignored.
 ///
 /// # Errors
-/// What the file system answers.
+/// Errors of the file system.
 pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<String> {
     let mut lines = Vec::new();
     visit(target, &mut |path, _directory, attr, _last| {
@@ -116,10 +115,11 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
     Ok(checksum_of_lines(lines))
 }
 
-/// Files and directories of a tree; those of several names once for each. `lost+found` is left out.
+/// Counts the files and directories of a tree; a file with several names is counted for each.
+/// `lost+found` is ignored.
 ///
 /// # Errors
-/// What the file system answers.
+/// Errors of the file system.
 pub fn count_entries(target: &dyn FileSystem) -> Result<u64> {
     let mut entries = 0;
     visit(target, &mut |_path, _directory, _attr, _last| {
@@ -133,11 +133,11 @@ fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string()
 }
 
-/// What [`visit`] calls: path, directory, attributes, and a place for what the visitor remembers
-/// from one file of a directory to the next.
+/// The callback of [`visit`]: receives path, directory, attributes, and a value that is kept
+/// between the files of a directory.
 type Visitor<'a> = dyn FnMut(&[u8], Ino, &Attr, &mut Option<u64>) -> Result<()> + 'a;
 
-/// Visits everything below the root, a directory's entries in the order in which it lists them.
+/// Visits everything below the root; entries of a directory are visited in listing order.
 fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, directory)) = waiting.pop() {
@@ -165,7 +165,7 @@ fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives back the lookups of directories that will not be visited.
+/// Drops the lookups of directories that will not be visited.
 fn forget(target: &dyn FileSystem, directory: Ino, waiting: &[(Vec<u8>, Ino)]) {
     let all = waiting.iter().map(|(_, ino)| *ino).chain([directory]);
     all.filter(|ino| *ino != Ino::ROOT).for_each(|ino| target.forget(ino, 1));

@@ -1,4 +1,4 @@
-//! The block map of an aged volume as a picture: one row a group, light where space is free.
+//! Draws the block map of an aged volume: one row per group, light where space is free.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use fslab_ext2::GroupNo;
 
 use super::volume::Simulator;
 
-/// An SVG of the volume: each cell is some blocks side by side, the darker the fuller.
+/// Returns an SVG of the volume; each cell is a run of blocks, darker the fuller it is.
 #[must_use]
 pub fn picture(simulator: &Simulator, title: &str) -> String {
     let geometry = &simulator.geometry;

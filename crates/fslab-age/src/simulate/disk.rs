@@ -1,5 +1,5 @@
-//! What a layout costs on a disk that is modelled: seeks, rotation, transfer and a track buffer.
-//! Every figure from here is modelled, not measured, and must be labelled so.
+//! The cost of a layout on a modelled disk: seeks, rotation, transfer and a track buffer. Every
+//! figure from here is modelled, not measured, and must be labelled so.
 
 /// A disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,11 +8,11 @@ pub struct Disk {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// How it turns; `None` for one that does not.
+    /// The rotating parts; `None` for a disk without any.
     spindle: Option<Spindle>,
-    /// Time of each request beside all else, in microseconds.
+    /// Fixed overhead of each request, in microseconds.
     request_us: f64,
-    /// Transfer, in bytes a microsecond, of a disk that does not turn.
+    /// Transfer rate of a disk that does not rotate, in bytes per microsecond.
     bytes_per_us: f64,
     /// The largest request, in bytes.
     pub request_bytes: u64,
@@ -24,13 +24,13 @@ struct Spindle {
     track_bytes: u64,
     heads: u64,
     cylinders: u64,
-    /// To the next cylinder, in microseconds.
+    /// Seek time to the next cylinder, in microseconds.
     seek_min_us: f64,
-    /// The average over all pairs of cylinders.
+    /// Average seek time over all pairs of cylinders, in microseconds.
     seek_average_us: f64,
 }
 
-/// The disks there are.
+/// All modelled disks.
 pub const DISKS: &[Disk] = &[
     Disk {
         name: "fujitsu-m2694es",
@@ -72,23 +72,23 @@ pub const DISKS: &[Disk] = &[
     },
 ];
 
-/// The arm and platter of a disk while it works.
+/// The state of a disk's arm and platters.
 pub struct Arm<'a> {
     disk: &'a Disk,
     now_us: f64,
     cylinder: u64,
-    /// Where the last request ended, in bytes.
+    /// The end of the last request, in bytes.
     end: Option<u64>,
 }
 
 impl Disk {
-    /// The disk of a name.
+    /// Returns the disk with a name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         DISKS.iter().find(|disk| disk.name == name)
     }
 
-    /// The disk at rest.
+    /// Returns the disk at rest.
     #[must_use]
     pub fn arm(&self) -> Arm<'_> {
         Arm { disk: self, now_us: 0.0, cylinder: 0, end: None }
@@ -96,20 +96,20 @@ impl Disk {
 }
 
 impl Arm<'_> {
-    /// Time that has passed, in microseconds.
+    /// Returns the elapsed time in microseconds.
     #[must_use]
     pub fn elapsed_us(&self) -> f64 {
         self.now_us
     }
 
-    /// Reads bytes that lie side by side; what goes on where the last request ended is in the
-    /// track buffer already, and costs its transfer alone.
+    /// Reads contiguous bytes. A request that continues the last one is in the track buffer and
+    /// costs only its transfer.
     pub fn read(&mut self, at: u64, bytes: u64) {
         self.transfer(at, bytes, true);
     }
 
-    /// Writes bytes that lie side by side. There is no buffer that helps: each request of the
-    /// largest size waits for its sector.
+    /// Writes contiguous bytes. No buffer helps: each request, of the largest size, waits for its
+    /// sector.
     pub fn write(&mut self, at: u64, bytes: u64) {
         self.transfer(at, bytes, false);
     }
@@ -135,7 +135,7 @@ impl Arm<'_> {
         }
         let tracks = (at + bytes) / spindle.track_bytes - at / spindle.track_bytes;
         self.now_us += bytes as f64 / spindle.track_bytes as f64 * spindle.turn_us;
-        // The next track is reached without losing a turn, for sectors are skewed by that much.
+        // Switching tracks loses no rotation, because sectors are skewed accordingly.
         self.now_us += tracks as f64 * spindle.seek_min_us / 2.0;
         self.end = Some(at + bytes);
         self.cylinder = spindle.cylinder_of(at + bytes);
@@ -155,8 +155,9 @@ impl Spindle {
         (at / (self.track_bytes * self.heads)).min(self.cylinders - 1)
     }
 
-    /// Grows with the root of the distance. Over all pairs of cylinders the mean of that root is
-    /// 8/15 of the root of all cylinders, from which the factor follows.
+    /// Returns the seek time, which grows with the square root of the distance. The mean of this
+    /// root over all pairs of cylinders is 8/15 of the root of the number of cylinders; this
+    /// determines the factor.
     fn seek_us(&self, cylinders: u64) -> f64 {
         if cylinders == 0 {
             return 0.0;

@@ -1,4 +1,4 @@
-//! What a simulation ends with.
+//! The results of a simulation.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::volume::{Point, SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
 
-/// The files that the last days changed.
+/// The hot files: those changed in the last days.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Hot {
     /// Their layout.
@@ -19,26 +19,27 @@ pub struct Hot {
     pub sums: Sums,
     /// Their layout score.
     pub score: Option<f64>,
-    /// Bytes in them.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// Those of more blocks than an inode maps itself, which a policy may move on to another group.
+    /// Number of files with more blocks than an inode maps directly, which a policy may continue in
+    /// another group.
     pub large: u64,
-    /// Their share of the bytes in all files, from 0 to 1.
+    /// Their share of the bytes of all files, from 0 to 1.
     pub share_of_bytes: f64,
-    /// Their share of all files.
+    /// Their share of the number of all files, from 0 to 1.
     pub share_of_files: f64,
-    /// Modelled: reading all of them, in bytes a second.
+    /// Modelled throughput of reading all of them, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled: overwriting all of them, in bytes a second.
+    /// Modelled throughput of overwriting all of them, in bytes per second.
     pub modelled_write: f64,
 }
 
-/// How many split files lie how far from their directories.
+/// The number of split files within a distance from their directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Distant {
-    /// At most so many groups away.
+    /// Maximum distance in groups.
     pub groups: u32,
-    /// Split files that are.
+    /// Number of split files within this distance.
     pub files: u64,
 }
 
@@ -47,36 +48,36 @@ pub struct Distant {
 pub struct Aged {
     /// Size of the volume, in bytes.
     pub volume_bytes: u64,
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
     /// Bytes written.
     pub written: u64,
-    /// Days that passed.
+    /// Simulated time in days.
     pub days: f64,
-    /// Operations that a full volume refused, in whole or in part.
+    /// Number of operations that a full volume refused wholly or partly.
     pub no_space: u64,
     /// The layout of all files.
     pub score: Score,
     /// Free space.
     pub free: FreeSpace,
-    /// Share of the blocks in use.
+    /// Share of the blocks in use, from 0 to 1.
     pub used: f64,
-    /// Bytes in all files.
+    /// Total size of all files in bytes.
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
-    /// Split files by how far they lie from their directories, cumulative: slide 41.
+    /// Split files by distance from their directories, cumulative (slide 41).
     pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
-    /// Modelled: reading all files in the order of their directories, in bytes a second.
+    /// Modelled throughput of reading all files in directory order, in bytes per second.
     pub modelled_read: f64,
-    /// The disk of what is modelled.
+    /// The name of the modelled disk.
     pub disk: &'static str,
 }
 
 impl Simulator {
-    /// What has become of the volume.
+    /// Returns the results of the simulation.
     #[must_use]
     pub fn finish(&mut self, disk: &'static Disk) -> Aged {
         let day = self.last_ns / DAY_NS;
@@ -122,7 +123,7 @@ impl Simulator {
                 *count += 1;
             }
         }
-        // None away is not split.
+        // Files at distance 0 are not split.
         let mut files = 0;
         let split = counts.iter().enumerate().skip(1).map(|(groups, count)| {
             files += count;
@@ -155,9 +156,10 @@ impl Simulator {
         self.volume.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
-    /// Bytes a second of going through files in an order. What is asked for comes as a file system
-    /// asks: the inode, then the blocks, each indirect block when it is needed. Blocks of inodes
-    /// are asked for once, for they stay cached; after overwriting they are written back once.
+    /// Returns the modelled throughput of processing files in an order, in bytes per second. Blocks
+    /// are requested as a file system does: the inode, then the blocks, each indirect block when it
+    /// is needed. Inode blocks are requested once, since they stay cached; after overwriting they
+    /// are written back once.
     pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
@@ -187,7 +189,8 @@ impl Simulator {
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }
     }
 
-    /// Where the block with a file's inode lies: behind the head of its group.
+    /// Returns the offset of the block with a file's inode, which is in the inode table of its
+    /// group.
     fn inode_offset(&self, file: &SimulatedFile) -> u64 {
         let geometry = &self.geometry;
         let (group, bit) = (geometry.group_of_inode(file.inode), geometry.bit_of_inode(file.inode));
@@ -196,7 +199,7 @@ impl Simulator {
     }
 }
 
-/// Bytes in files. Sizes may be whatever a workload claims.
+/// Returns the total size of files, saturating, because a workload may claim any sizes.
 fn bytes_of(files: &[SimulatedFile]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
 }

@@ -1,5 +1,6 @@
-//! The slides' sequential benchmark on a simulated volume: files of one size, created one after the
-//! other, then read; and where the policy puts the blocks of one file. What it costs is modelled.
+//! The sequential benchmark of the slides on a simulated volume: files of one size are created one
+//! after the other, then read. Also, where the policy places the blocks of one file. All costs are
+//! modelled.
 
 use serde::Serialize;
 
@@ -8,58 +9,58 @@ use super::volume::{SimulatedFile, Simulator};
 use crate::error::Result;
 use crate::workload::{Operation, OperationKind};
 
-/// Bytes of all files of one size.
+/// Total size of the files of one size, in bytes.
 pub(crate) const TOTAL: u64 = 32 << 20;
 
-/// Files of one size, doubling: slide 36. Between them, the largest that an inode of 8 KiB blocks
-/// maps itself, 96 KiB, and one of a block more.
+/// File sizes, doubling (slide 36). In addition, the largest size that an inode maps directly with
+/// blocks of 8 KiB, 96 KiB, and one block more.
 const SIZES_KIB: [u64; 13] = [16, 32, 64, 96, 104, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
 
-/// Bytes of the files, one size after the other.
+/// Returns the file sizes in bytes.
 pub(crate) fn sizes() -> impl Iterator<Item = u64> {
     SIZES_KIB.iter().map(|size| size << 10)
 }
 
-/// Files of a directory.
+/// Number of files per directory.
 pub(crate) const PER_DIRECTORY: u64 = 25;
 
-/// Numbers from here on are no workload's.
+/// The first of the file numbers that no workload uses.
 const FIRST_NUMBER: u64 = 1 << 62;
 
-/// Blocks of the file whose places are told: more than an inode maps itself.
+/// Number of blocks of the file whose placement is reported: more than an inode maps directly.
 const FILE_BLOCKS: u64 = 64;
 
-/// Files of one size.
+/// The results for files of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BySize {
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     pub size_bytes: u64,
-    /// Modelled: creating them, in bytes a second.
+    /// Modelled throughput of creating them, in bytes per second.
     pub modelled_create: f64,
-    /// Modelled: reading them, in bytes a second.
+    /// Modelled throughput of reading them, in bytes per second.
     pub modelled_read: f64,
     /// Their layout score.
     pub score: Option<f64>,
 }
 
-/// Where a policy leaves the group of a file's first block.
+/// The point at which a policy leaves the group of a file's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSwitch {
-    /// Blocks before it leaves it; all blocks of the file where it does not.
+    /// Number of blocks before that point; all blocks of the file if there is none.
     pub blocks: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
     /// Whether the first block is in the group of the file's directory.
     pub begins_at_home: bool,
-    /// Whether it leaves at all within the first 64 blocks.
+    /// Whether it leaves the group within the first 64 blocks.
     pub leaves: bool,
 }
 
 impl Simulator {
-    /// Creates and reads 32 MiB of files of each size, and removes them again.
+    /// Creates and reads 32 MiB of files of each size, then removes them.
     ///
     /// # Errors
-    /// Those of the policy; a full volume is none, and its figures are those of what fitted.
+    /// Errors of the policy. A full volume is no error; its figures cover what fitted.
     pub fn sequential(&mut self, disk: &Disk) -> Result<Vec<BySize>> {
         sizes()
             .map(|size| {
@@ -73,10 +74,10 @@ impl Simulator {
             .collect()
     }
 
-    /// Where the blocks of a new file go.
+    /// Finds where the blocks of a new file are placed.
     ///
     /// # Errors
-    /// Those of the policy.
+    /// Errors of the policy.
     pub fn first_switch(&mut self) -> Result<FirstSwitch> {
         let block = self.block_bytes();
         self.with_files(1, FILE_BLOCKS * block, |simulator, files| {
@@ -98,7 +99,7 @@ impl Simulator {
         })
     }
 
-    /// Does something with files of a size in directories of their own, which are gone after it.
+    /// Calls `work` with files of one size in directories of their own, then removes them.
     fn with_files<T>(
         &mut self,
         count: u64,

@@ -1,4 +1,4 @@
-//! The volume under simulation, and how a workload's operations come to it.
+//! The simulated volume, and the application of a workload's operations to it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::profile::DAY_NS;
 use crate::score::{FileLayout, FreeSpace, Sums, layout_of, pieces_of};
 use crate::workload::{Operation, OperationKind};
 
-/// Bytes that a name takes in its directory, about.
+/// Approximate number of bytes that a name takes in its directory.
 const NAME_BYTES: u64 = 24;
 
 /// A simulated file system that a workload ages.
@@ -25,7 +25,7 @@ pub struct Simulator {
     pub(super) volume: Volume,
     files: HashMap<u64, SimulatedFile>,
     reserved_blocks: u32,
-    /// What a full volume has refused.
+    /// Number of operations that a full volume refused.
     pub(super) no_space: u64,
     pub(super) operations: u64,
     pub(super) written: u64,
@@ -34,18 +34,18 @@ pub struct Simulator {
     pub(super) points: Vec<Point>,
 }
 
-/// The state of a volume on a day.
+/// The state of a volume at the end of a day.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     /// Days since the beginning.
     pub day: u64,
     /// Layout score.
     pub score: Option<f64>,
-    /// Share of the blocks in use, metadata included.
+    /// Share of the blocks in use, including metadata.
     pub used: f64,
-    /// Files with at least one block.
+    /// Number of files with at least one block.
     pub files: u64,
-    /// Split ones among them.
+    /// Number of split files among them.
     pub split: u64,
 }
 
@@ -57,15 +57,15 @@ pub(super) struct SimulatedFile {
     pub is_directory: bool,
     pub size: u64,
     pub modified_ns: u64,
-    /// Names in it, of a directory.
+    /// For a directory, the number of its names.
     names: u32,
 }
 
 impl Simulator {
-    /// An empty volume.
+    /// Makes an empty volume.
     ///
     /// # Errors
-    /// Where there can be none of these settings, or no such policy.
+    /// Fails if no such volume is possible, or if there is no such policy.
     pub fn new(settings: Settings, variant: Variant, seed: u64) -> Result<Self> {
         let geometry = settings.geometry()?;
         let unknown = || Error::parameter(format!("there is no policy '{}'", variant.policy));
@@ -91,10 +91,10 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// Does an operation. What a full volume refuses is counted.
+    /// Applies an operation. Operations that a full volume refuses are counted.
     ///
     /// # Errors
-    /// Where the operation contradicts those before.
+    /// Fails if the operation contradicts earlier ones.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         self.take_scores(operation.time_ns);
         self.last_ns = operation.time_ns;
@@ -109,8 +109,8 @@ impl Simulator {
         }
     }
 
-    /// Takes the scores that are due until a time. Where nothing happened over several of them, the
-    /// first and the last are the same, and enough.
+    /// Takes the scores that are due before a time. If nothing happened over several of them, only
+    /// the first and the last are taken, which are equal.
     fn take_scores(&mut self, time_ns: u64) {
         let every = u64::from(self.settings.score_every_days.max(1)).saturating_mul(DAY_NS);
         while time_ns >= self.next_score_ns && self.next_score_ns < u64::MAX {
@@ -156,13 +156,13 @@ impl Simulator {
         if is_root { Ok(()) } else { self.count_name(operation.directory, 1) }
     }
 
-    /// What does not fit is counted, and no error.
+    /// Counts an operation that does not fit; this is no error.
     fn refuse(&mut self) -> Result<()> {
         self.no_space += 1;
         Ok(())
     }
 
-    /// A directory grows with its names, and never shrinks.
+    /// Counts a name of a directory. A directory grows with its names and never shrinks.
     fn count_name(&mut self, directory: u64, change: i32) -> Result<()> {
         let block = u64::from(self.geometry.block_size.bytes_u32());
         let Some(file) = self.files.get_mut(&directory) else { return Ok(()) };
@@ -189,12 +189,12 @@ impl Simulator {
             return self.refuse();
         }
         let block = self.block_bytes();
-        // The largest file has fewer blocks than 32 bits count.
+        // The block count of the largest file fits 32 bits.
         let range = (operation.offset / block) as u32..end.div_ceil(block) as u32;
         if self.map(inode, range, end.is_multiple_of(block))? {
             self.volume.close(inode);
         }
-        // Of what does not fit, nothing counts.
+        // Bytes that do not fit do not count.
         let fits = end.min(u64::from(self.volume.end(inode)) * block);
         if let Some(file) = self.files.get_mut(&operation.file) {
             file.size = file.size.max(fits);
@@ -202,7 +202,7 @@ impl Simulator {
         Ok(())
     }
 
-    /// Gives a file those blocks of a range that it lacks; answers whether it lacked some.
+    /// Maps the unmapped blocks in a range of a file; returns whether there were any.
     fn map(&mut self, inode: InodeNo, range: Range<u32>, last_is_full: bool) -> Result<bool> {
         let missing = self.volume.unmapped(inode, &range);
         if missing == 0 {
@@ -246,17 +246,18 @@ impl Simulator {
         self.volume.space().totals()
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         u64::from(self.geometry.block_size.bytes_u32())
     }
 
-    /// Files of these numbers, in order; those that are not there are left out.
+    /// Returns the files with these numbers, in order; missing ones are skipped.
     pub(super) fn numbered(&self, numbers: Range<u64>) -> Vec<SimulatedFile> {
         numbers.filter_map(|number| self.files.get(&number).copied()).collect()
     }
 
-    /// Groups between a file's first block and its directory's inode; `None` where one is missing.
+    /// Returns the number of groups between a file's first block and its directory's inode. `None`
+    /// if either does not exist.
     pub(super) fn groups_from_home(&self, file: &SimulatedFile) -> Option<u32> {
         let directory = self.files.get(&file.directory)?;
         let home = self.geometry.group_of_inode(directory.inode);
@@ -264,13 +265,13 @@ impl Simulator {
         Some(self.geometry.group_of(*first).0.abs_diff(home.0))
     }
 
-    /// Regular files by number.
+    /// Returns the regular files and their numbers.
     pub(super) fn files(&self) -> impl Iterator<Item = (u64, &SimulatedFile)> {
         let regular = self.files.iter().filter(|(_, file)| !file.is_directory);
         regular.map(|(number, file)| (*number, file))
     }
 
-    /// Sums over the files that are wanted.
+    /// Sums the layouts of the wanted files.
     pub(super) fn sums(&self, wanted: impl Fn(&SimulatedFile) -> bool) -> Sums {
         let mut sums = Sums::default();
         for (_, file) in self.files().filter(|(_, file)| wanted(file)) {
@@ -296,7 +297,7 @@ impl Simulator {
         }
     }
 
-    /// The pieces of a file, in blocks each.
+    /// Returns the lengths of a file's pieces in blocks.
     pub(super) fn pieces(&self, inode: InodeNo) -> Vec<u64> {
         if let Some(extents) = self.sparse_extents(inode) {
             return pieces_of(&extents, self.geometry.size_max(), self.block_bytes());
@@ -305,7 +306,7 @@ impl Simulator {
         pieces.map(|piece| piece.len() as u64).collect()
     }
 
-    /// Every block of a file with holes, as an extent; `None` for a file without.
+    /// Returns every block of a file with holes as an extent; `None` for a file without holes.
     fn sparse_extents(&self, inode: InodeNo) -> Option<Vec<Extent>> {
         let (logical, length) = (self.volume.logical_blocks(inode)?, self.block_bytes());
         let extent = |(logical, block): (&u32, &BlockNo)| Extent {
@@ -316,12 +317,12 @@ impl Simulator {
         Some(logical.iter().zip(self.volume.blocks(inode)).map(extent).collect())
     }
 
-    /// Whether a file's first block is in another group than the inode of its directory.
+    /// Whether a file's first block is in another group than its directory's inode.
     pub(super) fn is_split(&self, file: &SimulatedFile) -> bool {
         self.groups_from_home(file).is_some_and(|groups| groups > 0)
     }
 
-    /// Free space by pieces.
+    /// Returns the free space by sizes of its pieces.
     pub(super) fn free_space(&self) -> FreeSpace {
         let mut free = FreeSpace::default();
         for group in self.geometry.all_groups() {
@@ -332,7 +333,7 @@ impl Simulator {
         free
     }
 
-    /// Every place of the volume in order: whether its blocks are free, by group.
+    /// Returns the free runs of blocks in a group.
     pub(super) fn free_runs(&self, group: GroupNo) -> Vec<Range<u32>> {
         self.volume.space().free_runs(group).collect()
     }

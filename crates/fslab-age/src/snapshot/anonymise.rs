@@ -1,23 +1,23 @@
-//! Names that nobody can read back: keyed hashes, equal for equal names of one key.
+//! Hides names as keyed hashes: equal names have equal hashes under one key.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A key has at least so many bytes.
+/// Minimum length of a key in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
-/// The purpose that keys of names are derived for.
+/// The context string for deriving name keys.
 const CONTEXT: &str = "fslab 2026-11 names in snapshots";
 
 /// A key for names.
 pub struct NameKey([u8; blake3::KEY_LEN]);
 
 impl NameKey {
-    /// The key of a file, all of whose bytes count.
+    /// Reads the key from a file; all of its bytes count.
     ///
     /// # Errors
-    /// Where it is too short to keep a secret, and what the system answers.
+    /// Fails if the key is too short to keep a secret, and with errors of the system.
     pub fn read(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
@@ -31,7 +31,7 @@ impl NameKey {
         Ok(Self(blake3::derive_key(CONTEXT, &secret)))
     }
 
-    /// What stands for a name: the first 12 bytes of its keyed hash, in hexadecimal.
+    /// Returns the replacement of a name: the first 12 bytes of its keyed hash, in hexadecimal.
     #[must_use]
     pub fn hide(&self, name: &[u8]) -> Vec<u8> {
         let hash = blake3::keyed_hash(&self.0, name).to_hex();

@@ -1,4 +1,4 @@
-//! A snapshot of a live tree, by several threads, without leaving its file system.
+//! Takes a snapshot of a live tree with several threads, without leaving its file system.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -15,25 +15,26 @@ use crate::score::{FileLayout, extents_of_file, layout_of, open_itself};
 use crate::table::Text;
 use crate::walk::{present, walk};
 
-/// How a tree is captured.
+/// The settings of a capture.
 pub struct Capture {
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Whether to ask what only an open file tells: where it lies, and the generation of its inode.
+    /// Whether to record data that requires opening each file: its extents and its inode
+    /// generation.
     pub layout: bool,
-    /// With `layout`, whether to keep the extents, and not only how many blocks and breaks there
-    /// are.
+    /// With `layout`, whether to store the extents instead of only the numbers of blocks and
+    /// breaks.
     pub extents: bool,
-    /// Hides names.
+    /// The key for hiding names.
     pub key: Option<NameKey>,
-    /// The time, in nanoseconds since 1970.
+    /// The current time, in nanoseconds since 1970.
     pub now_ns: i64,
 }
 
-/// Writes a snapshot of a tree, and answers how many entries it has.
+/// Writes a snapshot of a tree and returns the number of its entries.
 ///
 /// # Errors
-/// What the system answers; what goes away meanwhile is left out.
+/// Errors of the system. Files that are removed meanwhile are skipped.
 pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     let top = std::fs::metadata(root).map_err(Error::file(root))?;
     let space = rustix::fs::statvfs(root).map_err(Error::file(root))?;
@@ -63,7 +64,7 @@ pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     })
 }
 
-/// Whether a directory is the root of its file system, so that what is in use is its own.
+/// Whether a directory is the root of its file system, so that all used space belongs to it.
 fn is_whole(root: &Path, top: &Metadata) -> Result<bool> {
     let above = root.join("..");
     let above = above.metadata().map_err(Error::file(&above))?;
@@ -79,7 +80,7 @@ struct Capturer<'a> {
 }
 
 impl Capturer<'_> {
-    /// Takes a directory's entries, and answers the directories in it.
+    /// Records a directory's entries and returns its subdirectories.
     fn directory(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let Some(own) = present(path.symlink_metadata()).map_err(Error::file(path))? else {
             return Ok(Vec::new());
@@ -136,7 +137,7 @@ impl Capturer<'_> {
         })
     }
 
-    /// What only an open file or directory tells; nothing if it has gone.
+    /// Returns data that requires opening a file or directory; nothing if it no longer exists.
     fn opened(&self, path: &Path, kind: EntryKind, size: u64) -> Result<Entry> {
         let Some(file) = present(open_itself(path)).map_err(Error::file(path))? else {
             return Ok(Entry::default());

@@ -1,7 +1,8 @@
-//! Snapshots from CSV, for whatever else lists files.
+//! Imports snapshots from CSV, for any other program that lists files.
 //!
-//! The first line names the columns: `path` and `size` must be there; `inode`, `kind` (d, f, l or
-//! o), `modified`, `changed`, `born` (seconds since 1970), `mode` (octal), `uid` and `gid` may.
+//! The first line names the columns. `path` and `size` are required. Optional are `inode`, `kind`
+//! (d, f, l or o), `modified`, `changed`, `born` (seconds since 1970), `mode` (octal), `uid` and
+//! `gid`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,11 +13,11 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result, one_line};
 
-/// Writes a snapshot of what a CSV file lists, and answers how many entries it has. Without
-/// inode numbers, a path stands for the same file in all snapshots.
+/// Writes a snapshot of the files that a CSV file lists, and returns the number of its entries.
+/// Without inode numbers, a path stands for the same file in all snapshots.
 ///
 /// # Errors
-/// The line that can't be so, and what the system answers.
+/// The first invalid line, or an error of the system.
 pub fn import_csv(
     input: &Path,
     output: &Path,
@@ -32,7 +33,7 @@ pub fn import_csv(
         let record = record.map_err(csv_error(input))?;
         let (path, mut entry) = entry_of(&columns, &record, input)?;
         let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
-        // A directory of the list is one that paths below it name too.
+        // A directory of the list may also occur in paths below it.
         if entry.kind == EntryKind::Directory {
             directories
                 .place(&[path.as_slice(), b"/x"].concat(), &mut |path| number_of(path, b"d"));
@@ -47,7 +48,7 @@ pub fn import_csv(
     writer.finish(&Taken { taken_ns, source, anonymised: key.is_some(), ..Taken::default() })
 }
 
-/// Where in a line each column is.
+/// The index of each column in a line.
 type Columns = HashMap<String, usize>;
 
 fn columns_of(head: &StringRecord, input: &Path) -> Result<Columns> {
@@ -83,7 +84,7 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     let time = |column: &str| {
         let parse = |text: &str| {
             let unfit = || wrong(format!("'{}' are no seconds since 1970", one_line(text)));
-            // Nanoseconds of 64 bits go from 1677 to 2262.
+            // 64-bit nanoseconds cover the years 1677 to 2262.
             let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
             seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
         };
@@ -129,7 +130,7 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     Ok((path, entry))
 }
 
-/// A number for a path, which no other path has but by a chance of one in 2^63.
+/// Returns a number for a path; two paths collide with a probability of 1 in 2^63.
 fn number_of(path: &[u8], kind: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(kind).update(path);

@@ -1,22 +1,21 @@
-//! Where a file lies, as a text that any engine of tables can take apart:
-//! `LOGICAL:PHYSICAL:LENGTH:FLAGS`, in bytes, the flags FIEMAP's, all of them decimal, with a blank
-//! from one extent to the next.
+//! A file's extents as a text that any table engine can split: `LOGICAL:PHYSICAL:LENGTH:FLAGS`,
+//! separated by spaces. All numbers are decimal, the first three in bytes; the flags are FIEMAP's.
 
 use fslab_vfs::Extent;
 
 use crate::table::Text;
 
-/// The extents of a file in logical order, with what FIEMAP says of each.
+/// The extents of a file in logical order, with their FIEMAP flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentList {
     /// The extents.
     pub extents: Vec<Extent>,
-    /// FIEMAP's flags of each.
+    /// The FIEMAP flags of each extent.
     pub flags: Vec<u32>,
 }
 
 impl ExtentList {
-    /// The list that a text stands for; `None` for one that is no list, or out of order.
+    /// Parses a text; `None` if it is not such a list, or not in order.
     #[must_use]
     pub fn parse(text: &Text) -> Option<Self> {
         let mut list = Self::default();
@@ -38,7 +37,7 @@ impl ExtentList {
         Some(list)
     }
 
-    /// The text that stands for the list.
+    /// Formats the list as text.
     #[must_use]
     pub fn to_text(&self) -> Text {
         let one = |(extent, flags): (&Extent, &u32)| {

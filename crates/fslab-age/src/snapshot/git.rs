@@ -1,5 +1,5 @@
-//! Snapshots from the history of a git repository: what its tree held after a commit, a day or a
-//! week. Sizes are those of the files as git keeps them.
+//! Makes snapshots from the history of a git repository: its tree after each commit, day or week.
+//! Sizes are those of the blobs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{BufWriter, Seek, Write};
@@ -10,14 +10,14 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
 
-/// How often there is a snapshot.
+/// The interval between snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// After each commit.
     Commit,
     /// At the end of each day that has a commit.
     Day,
-    /// At the end of each week that has one.
+    /// At the end of each week that has a commit.
     Week,
 }
 
@@ -31,22 +31,22 @@ impl Every {
     }
 }
 
-/// The history of a repository, first parents only.
+/// The history of a repository along first parents.
 pub struct History {
     repository: PathBuf,
     commits: Vec<Commit>,
-    /// Sizes of blobs by their names.
+    /// Sizes of blobs by object name.
     sizes: HashMap<String, u64>,
 }
 
-/// A commit and what it changed.
+/// A commit and its changes.
 struct Commit {
     time_s: i64,
     changes: Vec<Change>,
 }
 
 struct Change {
-    /// The blob that the path has afterwards; `None` where it is gone, or no file.
+    /// The blob at the path afterwards; `None` if the path was removed or is not a file.
     blob: Option<String>,
     mode: u32,
     path: Vec<u8>,
@@ -56,7 +56,7 @@ impl History {
     /// Reads a repository's history.
     ///
     /// # Errors
-    /// Where git is missing or says no.
+    /// Fails if git is missing or fails.
     pub fn read(repository: &Path) -> Result<Self> {
         let mut log = git(repository);
         log.args(["log", "--reverse", "--first-parent", "-m", "--raw", "--no-renames"]);
@@ -67,7 +67,7 @@ impl History {
         Ok(Self { repository: repository.to_owned(), commits, sizes })
     }
 
-    /// A history of what `git log` would have told, with sizes made up.
+    /// Makes a history from output of `git log`, with invented sizes.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_log(text: &[u8]) -> Result<Self> {
         let commits = parse(text)?;
@@ -77,16 +77,16 @@ impl History {
         Ok(Self { repository: PathBuf::from("made up"), commits, sizes })
     }
 
-    /// Commits there are.
+    /// Returns the number of commits.
     #[must_use]
     pub fn commits(&self) -> usize {
         self.commits.len()
     }
 
-    /// Writes a snapshot for each period into a directory, and answers their paths in order.
+    /// Writes a snapshot for each period into a directory and returns their paths in order.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn write(
         &self,
         every: Every,
@@ -97,7 +97,7 @@ impl History {
         let mut written = Vec::new();
         let mut latest = i64::MIN;
         for (index, commit) in self.commits.iter().enumerate() {
-            // Clocks of committers differ: time never goes back.
+            // Clocks of committers differ; the time must never go back.
             latest = latest.max(commit.time_s);
             tree.apply(commit, latest, &self.sizes)?;
             let period = latest.div_euclid(every.period_s());
@@ -126,7 +126,7 @@ impl History {
     }
 }
 
-/// The files of a commit.
+/// The tree of a commit.
 #[derive(Default)]
 struct Tree {
     files: BTreeMap<Vec<u8>, File>,
@@ -145,7 +145,7 @@ struct File {
 
 impl Tree {
     fn apply(&mut self, commit: &Commit, time_s: i64, sizes: &HashMap<String, u64>) -> Result<()> {
-        // A file that goes while one with the same blob comes was renamed.
+        // If a file is removed and one with the same blob appears, it was renamed.
         let mut gone: HashMap<String, File> = HashMap::new();
         for change in commit.changes.iter().filter(|change| change.blob.is_none()) {
             if let Some(file) = self.files.remove(&change.path) {
@@ -192,7 +192,7 @@ impl Tree {
     }
 }
 
-/// Notes every directory that a path lies in.
+/// Adds all parent directories of a path.
 fn note_parents(path: &[u8], used: &mut BTreeSet<Vec<u8>>) {
     for (place, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
         if !used.contains(&path[..place]) {
@@ -244,7 +244,7 @@ fn output(command: &mut Command) -> Result<Vec<u8>> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Takes the output of `git log --raw -z` apart.
+/// Parses the output of `git log --raw -z`.
 fn parse(text: &[u8]) -> Result<Vec<Commit>> {
     let mut commits: Vec<Commit> = Vec::new();
     let mut tokens = text.split(|byte| *byte == 0).map(|token| token.trim_ascii_start());
@@ -264,17 +264,17 @@ fn parse(text: &[u8]) -> Result<Vec<Commit>> {
     Ok(commits)
 }
 
-/// `100644 100644 OLD NEW M`, and the path.
+/// Parses a change: `100644 100644 OLD NEW M`, and the path.
 fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
     let mut words = change.split_ascii_whitespace();
     let mode = u32::from_str_radix(words.nth(1)?, 8).ok()?;
     let blob = words.nth(1)?.to_owned();
-    // Gone, or a repository within the repository.
+    // Removed, or a nested repository.
     let is_file = mode & 0o170_000 != 0 && mode != 0o160_000;
     Some(Change { blob: is_file.then_some(blob), mode, path })
 }
 
-/// The sizes of all blobs that commits name, as far as git tells them.
+/// Returns the sizes of all blobs in the commits, as far as git knows them.
 fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> {
     let changes = commits.iter().flat_map(|commit| &commit.changes);
     let blobs: HashSet<&str> = changes.filter_map(|change| change.blob.as_deref()).collect();
@@ -289,7 +289,7 @@ fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> 
     Ok(String::from_utf8_lossy(&told).lines().filter_map(size).collect())
 }
 
-/// A file of these names, to be read from its beginning.
+/// Writes the names to a temporary file and rewinds it.
 fn list_of(blobs: &HashSet<&str>) -> std::io::Result<std::fs::File> {
     let mut names = BufWriter::new(tempfile::tempfile()?);
     blobs.iter().try_for_each(|blob| writeln!(names, "{blob}"))?;

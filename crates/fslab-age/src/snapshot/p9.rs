@@ -1,10 +1,10 @@
-//! Snapshots from the traces of Plan 9 file servers (9fans/p9trace): a server dumped its tree every
-//! day, and a trace has every block of every dump, without contents and without names.
+//! Makes snapshots from traces of Plan 9 file servers (9fans/p9trace). A server dumped its tree
+//! every day. A trace has every block of every dump, without file contents and names.
 //!
-//! A tree is walked from its super block as the server would. Blocks of directories and of pointers
-//! are kept in a file while traces are read, and found by their addresses, so that memory grows
-//! with their number and not with what they hold. Blocks that no trace has, as where only some of a
-//! server's traces are there, are counted, and what lies behind them is left out.
+//! A tree is walked from its super block, as the server would do. Directory and pointer blocks are
+//! kept in a temporary file while traces are read, and found by address. Memory therefore grows
+//! with their number, not with their content. Blocks that occur in no trace, because some traces of
+//! a server are missing, are counted, and everything below them is left out.
 
 mod block;
 mod record;
@@ -20,7 +20,7 @@ use self::record::{Kind, Records, Super};
 use super::{Entry, EntryKind, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The dumps of a file server.
@@ -29,23 +29,23 @@ pub struct P9Dumps {
     dumps: Vec<Super>,
 }
 
-/// What became of the dumps.
+/// The results of writing the dumps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct P9Written {
-    /// The snapshots in the order of the dumps.
+    /// Paths of the snapshots, in the order of the dumps.
     pub snapshots: Vec<PathBuf>,
-    /// Dumps of which no trace has the root.
+    /// Number of dumps whose root is in no trace.
     pub rootless: u64,
-    /// Blocks that were asked for and are in no trace.
+    /// Number of blocks that were needed and are in no trace.
     pub missing_blocks: u64,
 }
 
 impl P9Dumps {
-    /// Reads traces, which must be in their order; what can't be kept in memory goes to a temporary
-    /// file in the directory `beside`.
+    /// Reads traces, which must be in chronological order. Blocks go to a temporary file in the
+    /// directory `beside`.
     ///
     /// # Errors
-    /// The record that can't be so, and what the system answers.
+    /// The first invalid record, or an error of the system.
     pub fn read(traces: &[PathBuf], beside: &Path) -> Result<Self> {
         let mut blocks = Blocks::new(beside)?;
         let mut dumps = Vec::new();
@@ -65,7 +65,7 @@ impl P9Dumps {
         Ok(Self { blocks, dumps })
     }
 
-    /// Dumps there are.
+    /// Returns the number of dumps.
     #[must_use]
     pub fn dumps(&self) -> usize {
         self.dumps.len()
@@ -74,7 +74,7 @@ impl P9Dumps {
     /// Writes a snapshot for each dump into a directory.
     ///
     /// # Errors
-    /// A block that can't be so, and what the system answers.
+    /// The first invalid block, or an error of the system.
     pub fn write(&self, directory: &Path) -> Result<P9Written> {
         let mut written = P9Written::default();
         let mut latest_ns = 0;
@@ -86,7 +86,7 @@ impl P9Dumps {
                 continue;
             }
             written.missing_blocks += walk.missing_blocks;
-            // A dump does not say when it was made: it is as old as what was changed last.
+            // A dump has no time of its own; use the time of the latest change.
             latest_ns = walk.latest_ns.max(latest_ns);
             let source = "a Plan 9 file server".to_owned();
             walk.writer.finish(&Taken { taken_ns: latest_ns, source, ..Taken::default() })?;
@@ -96,18 +96,18 @@ impl P9Dumps {
     }
 }
 
-/// Blocks of directories and pointers by address.
+/// Directory and pointer blocks by address.
 struct Blocks {
     path: PathBuf,
     file: File,
-    /// What is to be written yet, with the place in the file where it begins.
+    /// Data not yet written to the file; it goes to offset `written`.
     tail: Vec<u8>,
     written: u64,
-    /// Where a block is, how long it is, and its tag.
+    /// For each block, its offset, length and tag.
     places: HashMap<u32, (u64, u16, u8)>,
 }
 
-/// Bytes that are written at once.
+/// Number of bytes that are written at once.
 const TAIL_BYTES: usize = 1 << 20;
 
 impl Blocks {
@@ -119,7 +119,7 @@ impl Blocks {
 
     fn add(&mut self, address: u32, tag: u8, bytes: &[u8]) -> Result<()> {
         let at = self.written + self.tail.len() as u64;
-        // A record has at most 32 KiB.
+        // A record has at most 32 KiB, so the length fits.
         self.places.insert(address, (at, bytes.len() as u16, tag));
         self.tail.extend_from_slice(bytes);
         if self.tail.len() >= TAIL_BYTES { self.flush() } else { Ok(()) }
@@ -132,13 +132,13 @@ impl Blocks {
         Ok(())
     }
 
-    /// The error of a block that holds less or more than it counts.
+    /// Returns the error for a block whose length differs from its count.
     fn damaged(&self, address: u32) -> Error {
         let offset = self.places.get(&address).map_or(0, |(at, ..)| *at);
         Error::Record { path: self.path.clone(), offset, what: record::LENGTH }
     }
 
-    /// A block of a tag; `None` where no trace has it.
+    /// Returns a block with a tag; `None` if it is in no trace.
     fn get(&self, address: u32, wanted: u8) -> Result<Option<Vec<u8>>> {
         let found = self.places.get(&address).filter(|(.., tag)| *tag == wanted);
         let Some((at, length, _)) = found else { return Ok(None) };
@@ -148,13 +148,13 @@ impl Blocks {
     }
 }
 
-/// The way through one dump.
+/// The walk through one dump.
 struct Walk<'a> {
     blocks: &'a Blocks,
     writer: SnapshotWriter,
-    /// Addresses that were visited: whatever a trace claims, each block is read once.
+    /// Visited addresses: each block is read once, whatever a trace claims.
     seen: HashSet<u32>,
-    /// Directories that are to be visited, with the inodes that stand for them.
+    /// Directories to visit, with their inodes.
     waiting: Vec<(DirectoryEntry, u64)>,
     missing_blocks: u64,
     latest_ns: i64,
@@ -166,12 +166,12 @@ impl<'a> Walk<'a> {
         Self { blocks, writer, seen, waiting, missing_blocks: 0, latest_ns: 0 }
     }
 
-    /// Walks the whole tree; answers whether its root is there.
+    /// Walks the whole tree; returns whether its root exists.
     fn root(&mut self, address: u32) -> Result<bool> {
         let Some(bytes) = self.blocks.get(address, record::TAG_DIRECTORY)? else {
             return Ok(false);
         };
-        // The block at the root has one entry, which is the root directory.
+        // The root block has one entry, the root directory.
         let entries = block::entries(&bytes).ok_or_else(|| self.blocks.damaged(address))?;
         let root = entries.into_iter().find(DirectoryEntry::is_directory);
         let Some(root) = root else { return Ok(false) };
@@ -184,7 +184,7 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// The blocks of a directory's entries, in their order.
+    /// Returns the entry blocks of a directory, in order.
     fn contents(&mut self, directory: &DirectoryEntry) -> Result<Vec<u32>> {
         let mut blocks = directory.direct.to_vec();
         self.follow(directory.indirect, record::TAG_INDIRECT, &mut blocks)?;
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         Ok(blocks)
     }
 
-    /// Adds the pointers of a block; 0 is none.
+    /// Adds the pointers of a block; address 0 means no block.
     fn follow(&mut self, address: u32, tag: u8, into: &mut Vec<u32>) -> Result<()> {
         if address != 0
             && let Some(bytes) = self.take(address, tag)?
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A block that was not visited yet.
+    /// Returns a block that was not visited before.
     fn take(&mut self, address: u32, tag: u8) -> Result<Option<Vec<u8>>> {
         if !self.seen.insert(address) {
             return Ok(None);
@@ -233,8 +233,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A path is unique for ever, which makes it an inode that is never used again. The version changes
-/// with each write, and the clock need not: it stands in the nanoseconds of the last change.
+/// Converts an entry. A path number is never reused, so it serves as an inode number. The version
+/// changes with each write, even if the clock does not, so it is stored in the nanoseconds of the
+/// modification time.
 fn to_entry(found: &DirectoryEntry, directory: u64) -> Entry {
     let is_directory = found.is_directory();
     let version_ns = i64::from(found.version) % SECOND_NS;

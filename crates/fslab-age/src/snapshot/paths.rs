@@ -1,4 +1,4 @@
-//! A tree that is known by its paths: which directories there are, and the numbers of them.
+//! A tree known only by paths: its directories and their numbers.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// The number of the directory that a path is in, and the path's last name; directories that
-    /// are not known yet get the numbers that `number` gives.
+    /// Returns the number of a path's directory, and the last name of the path. Unknown directories
+    /// get numbers from `number`.
     pub fn place<'a>(
         &mut self,
         path: &'a [u8],
@@ -30,7 +30,7 @@ impl Directories {
         (made, name)
     }
 
-    /// Writes those that `wanted` answers for.
+    /// Writes the directories for which `wanted` returns `true`.
     pub fn write(
         &self,
         writer: &mut SnapshotWriter,

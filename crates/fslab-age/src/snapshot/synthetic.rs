@@ -1,5 +1,5 @@
-//! Two snapshots of any size that follow from a number of rows and a seed alone: for measuring what
-//! a comparison costs, and for comparing with what must come out.
+//! Makes two snapshots of any size from a number of rows and a seed, to measure the cost of a
+//! comparison and to check its result.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use crate::diff::Summary;
 use crate::error::Result;
 use crate::profile::DAY_NS;
 
-/// Entries for one directory.
+/// Number of entries per directory.
 const FILES_PER_DIRECTORY: u64 = 20;
 
-/// Writes a snapshot of so many entries, and one of a day later, and answers what is different.
-/// Of 100 files one goes, one grows, one shrinks, one is rewritten and one renamed; half as many
-/// come as go.
+/// Writes a snapshot of `rows` entries and one of a day later, and returns their differences. Of
+/// 100 files about one is removed, one grows, one shrinks, one is rewritten and one is renamed.
+/// Half as many are created as removed.
 ///
 /// # Errors
-/// What the system answers.
+/// Errors of the system.
 pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -> Result<Summary> {
     let directories = rows / (FILES_PER_DIRECTORY + 1);
     let mut first = SnapshotWriter::ascending(before)?;
@@ -43,7 +43,7 @@ pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -
     Ok(summary)
 }
 
-/// An entry of the first snapshot. The first inodes are directories.
+/// Returns an entry of the first snapshot. The first inodes are directories.
 fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
     let noise = split_mix(inode ^ seed);
     let is_directory = inode <= directories;
@@ -52,7 +52,7 @@ fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
         inode,
         directory: if directories == 0 { 0 } else { split_mix(noise) % directories.min(inode) },
         kind: if is_directory { EntryKind::Directory } else { EntryKind::File },
-        // From a byte to 2 MiB, evenly by powers of two.
+        // From 0 to 1 MiB, roughly uniform on a logarithmic scale.
         size: if is_directory { 4096 } else { (noise & 0xf_ffff) >> (noise >> 20 & 15) },
         stored: 4096,
         modified_ns: changed_ns,
@@ -67,7 +67,7 @@ fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
     }
 }
 
-/// What has become of it a day later; `None` where it is gone.
+/// Returns the entry a day later; `None` if it was removed.
 fn later(entry: &Entry, seed: u64, summary: &mut Summary) -> Option<Entry> {
     let mut later = entry.clone();
     later.modified_ns += 1;

@@ -1,7 +1,7 @@
-//! Reads a file of rows, a row group at a time.
+//! Reads a file of rows, one row group at a time.
 //!
-//! Files may come from anywhere. What they claim is bounded before memory is taken for it, and a
-//! defect of the Parquet library that a damaged file brings out is an error of that file.
+//! Files are untrusted. Claimed sizes are bounded before memory is allocated. A panic of the
+//! Parquet library on a damaged file is reported as an error of that file.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -19,16 +19,16 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use super::{Batch, Column, Row, Text, Texts};
 use crate::error::{Error, Result, one_line};
 
-/// A row group with more rows than this is not ours.
+/// Maximum number of rows in a row group; fslab writes fewer.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
 
-/// Nor is one that decodes to more bytes.
+/// Maximum decoded size of a row group in bytes.
 const GROUP_BYTES_MAX: i64 = 1 << 30;
 
-/// Row groups decoded ahead of who reads.
+/// Number of row groups that are decoded in advance.
 const GROUPS_AHEAD: usize = 2;
 
-/// The rows of a file.
+/// Reads the rows of a file.
 pub struct Reader<R: Row> {
     path: PathBuf,
     facts: Vec<KeyValue>,
@@ -37,19 +37,20 @@ pub struct Reader<R: Row> {
     rows: std::vec::IntoIter<R>,
 }
 
-/// The rows of one row group after the other.
+/// The rows, one row group after the other.
 type Groups<R> = Box<dyn Iterator<Item = Result<Vec<R>>> + Send>;
 
 impl<R: Row> Reader<R> {
-    /// Opens a file. Its rows are decoded by a thread of its own, a little ahead.
+    /// Opens a file. A separate thread decodes its rows slightly in advance.
     ///
     /// # Errors
-    /// Where it is none of this format, and what the system answers.
+    /// Fails if the file does not have this format, and with errors of the system.
     pub fn open(path: &Path) -> Result<Self> {
         Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }
 
-    /// Likewise, without a thread and with one row group in memory: for reading many files at once.
+    /// Opens a file without a thread and with one row group in memory, for reading many files at
+    /// once.
     pub(super) fn open_one_by_one(path: &Path) -> Result<Self> {
         Self::with_groups(path, |decoder| Ok(Box::new(decoder)))
     }
@@ -73,30 +74,30 @@ impl<R: Row> Reader<R> {
         Ok(Self { path, facts, total, groups: groups(decoder)?, rows })
     }
 
-    /// What the file says about itself; the key without the format's prefix.
+    /// Returns a fact from the footer; `key` lacks the format's prefix.
     #[must_use]
     pub fn fact(&self, key: &str) -> Option<&str> {
         fact_of::<R>(&self.facts, key)
     }
 
-    /// Likewise, as a text that must be there.
+    /// Returns a required fact as text.
     ///
     /// # Errors
-    /// [`Error::Unfit`] where it is not.
+    /// [`Error::Unfit`] if it is missing.
     pub fn text(&self, key: &'static str) -> Result<&str> {
         self.fact(key).ok_or_else(|| self.wrong_fact(key))
     }
 
-    /// Likewise, as a number that must be there.
+    /// Returns a required fact as a number.
     ///
     /// # Errors
-    /// [`Error::Unfit`] where there is none.
+    /// [`Error::Unfit`] if it is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
-        // Why the number can't be read shows in the text, which the error holds.
+        // The error contains the text, which shows why it is no number.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
     }
 
-    /// What is told of `key` can't be so.
+    /// Makes the error for an invalid fact.
     pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
         let found = match self.fact(key) {
             None => "does not".to_owned(),
@@ -110,7 +111,7 @@ impl<R: Row> Reader<R> {
         Error::unfit(&self.path, what)
     }
 
-    /// Rows of the file, as it claims.
+    /// Returns the number of rows that the file claims.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
@@ -152,15 +153,15 @@ fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: R::LAYOUT.name, what }
 }
 
-/// Decodes row groups in their order; none follows one that can't be read.
+/// Decodes row groups in order; stops after one that can't be read.
 struct Decoder<R: Row> {
     path: PathBuf,
-    /// The version of the format that the file has.
+    /// The format version of the file.
     version: u32,
     reader: SerializedFileReader<File>,
-    /// The next one.
+    /// The index of the next row group.
     group: usize,
-    /// Rows before it.
+    /// Number of rows before it.
     first_row: u64,
     row: PhantomData<R>,
 }
@@ -181,7 +182,7 @@ impl<R: Row> Iterator for Decoder<R> {
     }
 }
 
-/// The thread ends when nobody wants its rows any more.
+/// Decodes in a thread, which ends when the receiver is dropped.
 fn decode_ahead<R: Row>(mut decoder: Decoder<R>) -> Result<Receiver<Result<Vec<R>>>> {
     let (sender, receiver) = sync_channel(GROUPS_AHEAD);
     let path = decoder.path.clone();
@@ -209,13 +210,13 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
     let mut rows = Vec::with_capacity(batch.rows);
     let mut numbers = [0; super::NUMBERS_MAX];
     for row in 0..batch.rows {
-        // A column that the file's version did not have yet is empty.
+        // A column that the file's version does not have yet is empty.
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
             *number = column.get(row).copied().unwrap_or_default();
         }
         let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
-            // Nothing shares the page of no bytes.
+            // An empty cell need not share a page.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
                 *text = Text(Some(bytes.clone()));
             }
@@ -226,8 +227,8 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
     Ok(rows)
 }
 
-/// `None` where a column is missing or has another type; one that came with a later version than
-/// the file has stays empty.
+/// Reads the columns of a row group; `None` if one is missing or has another type. A column of a
+/// later version than the file's stays empty.
 fn read_columns<R: Row>(
     group: &dyn RowGroupReader,
     rows: usize,
@@ -254,7 +255,7 @@ fn read_columns<R: Row>(
                 return Ok(None);
             };
             *values = read_values::<ByteArrayType>(reader, rows)?;
-            // One without a value is none that the library has read.
+            // A value left at its default was not read by the library.
             if values.contains(&ByteArray::new()) {
                 return Ok(None);
             }
@@ -263,7 +264,7 @@ fn read_columns<R: Row>(
     Ok(Some(batch))
 }
 
-/// A column of no nulls.
+/// Returns the reader of a column without nulls.
 fn find(group: &dyn RowGroupReader, wanted: &Column) -> ParquetResult<Option<ColumnReader>> {
     let schema = group.metadata().schema_descr();
     let index = (0..schema.num_columns()).find(|index| {

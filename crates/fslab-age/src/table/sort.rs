@@ -1,4 +1,5 @@
-//! Sorts more rows than memory holds: runs in temporary files, merged while they are read.
+//! Sorts more rows than fit into memory: sorted runs in temporary files are merged while they are
+//! read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,18 +10,18 @@ use tempfile::TempDir;
 use super::{Reader, Row, Writer};
 use crate::error::{Error, Result};
 
-/// Rows sorted in memory at a time.
+/// Maximum number of rows sorted in memory.
 const RUN_ROWS: usize = 1 << 20;
 
-/// Bytes of their texts, at most about.
+/// Approximate maximum size of their texts in bytes.
 const RUN_TEXT_BYTES: usize = 256 << 20;
 
-/// Rows of a row group of a run. All runs are merged at once, each with one group in memory: those
-/// of 100 million rows take some 150 MiB.
+/// Number of rows in a row group of a run. All runs are merged at once, each with one row group in
+/// memory. The runs of 100 million rows take about 150 MiB.
 const RUN_GROUP_ROWS: usize = 1 << 13;
 
-/// Takes rows in any order and gives them back in that of their keys; rows of equal keys in the
-/// order in which they came.
+/// Takes rows in any order and returns them in the order of their keys. Rows with equal keys keep
+/// their order.
 pub struct Sorter<R: Row, K: Ord> {
     key: fn(&R) -> K,
     run: Vec<R>,
@@ -32,7 +33,7 @@ pub struct Sorter<R: Row, K: Ord> {
 }
 
 impl<R: Row, K: Ord> Sorter<R, K> {
-    /// What does not fit into memory goes to a temporary directory in `beside`.
+    /// Makes a sorter. Rows that do not fit into memory go to a temporary directory in `beside`.
     pub fn new(beside: &Path, key: fn(&R) -> K) -> Self {
         Self::with_runs_of(RUN_ROWS, beside, key)
     }
@@ -43,7 +44,7 @@ impl<R: Row, K: Ord> Sorter<R, K> {
         Self { key, run, run_rows, run_text_bytes, directory: None, beside, files }
     }
 
-    /// Takes a row.
+    /// Adds a row.
     pub fn push(&mut self, row: R) -> Result<()> {
         self.run_text_bytes += row.text_bytes();
         self.run.push(row);
@@ -71,7 +72,7 @@ impl<R: Row, K: Ord> Sorter<R, K> {
         Ok(())
     }
 
-    /// The rows in order.
+    /// Returns the rows in order.
     pub fn finish(mut self) -> Result<Sorted<R, K>> {
         self.run.sort_by_key(self.key);
         let mut runs = Vec::new();
@@ -102,7 +103,7 @@ pub struct Sorted<R: Row, K: Ord> {
     /// The next row of each run.
     heads: Vec<Option<R>>,
     order: BinaryHeap<Reverse<(K, usize)>>,
-    /// Holds the runs' files until all are read.
+    /// Keeps the files of the runs until all are read.
     _directory: Option<TempDir>,
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempPath;
 use super::{Batch, GROUP_ROWS, GROUP_TEXT_BYTES, Kind, Layout, Row, directory_of};
 use crate::error::{Error, Result};
 
-/// Writes rows to a file that appears when it is whole.
+/// Writes rows to a file that appears only when it is complete.
 pub struct Writer<R: Row> {
     path: PathBuf,
     unfinished: TempPath,
@@ -30,10 +30,10 @@ pub struct Writer<R: Row> {
 }
 
 impl<R: Row> Writer<R> {
-    /// Begins a file, beside its place until it is finished.
+    /// Starts a file under a temporary name in the same directory.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn create(path: &Path) -> Result<Self> {
         Self::with_groups_of(GROUP_ROWS, path)
     }
@@ -55,7 +55,7 @@ impl<R: Row> Writer<R> {
     /// Adds a row.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn push(&mut self, row: &R) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
@@ -64,17 +64,17 @@ impl<R: Row> Writer<R> {
         if is_whole { self.write_group() } else { Ok(()) }
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Writes what is left and what the file is to say about itself (the keys without the
-    /// format's prefix), and puts the file into its place.
+    /// Writes the remaining rows and the facts of the footer (keys without the format's prefix),
+    /// then moves the file to its name.
     ///
     /// # Errors
-    /// What the system answers; there is no file then.
+    /// Errors of the system; the file does not exist then.
     pub fn finish(mut self, facts: &[(&str, String)]) -> Result<()> {
         self.write_group()?;
         let version = ("version", R::LAYOUT.version.to_string());
@@ -109,7 +109,7 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
             }
             ColumnWriter::Int32ColumnWriter(out) => {
                 let wide = numbers.next().ok_or_else(missing)?;
-                // An unsigned column of 32 bits keeps the bits, as Parquet asks for.
+                // An unsigned 32-bit column keeps the bits, as Parquet requires.
                 let narrow: Vec<i32> = wide.iter().map(|number| *number as i32).collect();
                 out.write_batch(&narrow, None, None)?
             }

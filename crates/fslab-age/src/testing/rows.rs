@@ -1,4 +1,4 @@
-//! Bytes as rows: what a file that was made with care could hold.
+//! Interprets bytes as rows that a carefully crafted file could contain.
 
 use fslab_ext2::alloc::Clustering;
 use fslab_vfs::MemFs;
@@ -12,20 +12,20 @@ use crate::snapshot::{Entry, EntryKind, SnapshotWriter, Taken};
 use crate::workload::{Operation, OperationKind, Population, WorkloadReader};
 use crate::{DAY_NS, Error, Result};
 
-/// Bytes of a row.
+/// Number of input bytes per row.
 const ROW: usize = 8;
 
-/// A replay is tried with files of no more than this: memory is its disk.
+/// Maximum size of files in a replay, in bytes, because its disk is memory.
 const REPLAYED_BYTES_MAX: u64 = 1 << 16;
 
-/// Numbers of files and directories are below this, so that they meet.
+/// Numbers of files and directories are below this, so that they collide.
 const NUMBERS: u64 = 16;
 
-/// Bytes as operations. What a population takes, a replay does, to the same tree; the simulator
-/// takes whatever there is, and gives all space back.
+/// Interprets bytes as operations. A replay of the operations that a population accepts must lead
+/// to the same tree. The simulator accepts all operations, and must free all space in the end.
 ///
 /// # Panics
-/// Where that is not so.
+/// Panics if that does not hold.
 pub fn check_operations(bytes: &[u8]) {
     let mut population = Population::default();
     let all: Vec<_> = operations(bytes).collect();
@@ -43,7 +43,7 @@ fn replay(operations: &[Operation]) {
     let mut replayer = Replayer::new(&memory, settings);
     let done = replayer.run(operations.iter().cloned().map(Ok), &mut ());
     match done {
-        // Two files of one name, which a population does not look at.
+        // Two files with one name, which a population does not check.
         Err(Error::Target { .. }) => return,
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }
@@ -67,12 +67,12 @@ fn simulate(operations: &[Operation]) {
     assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
 }
 
-/// Bytes as entries of two snapshots: what is derived of them is a workload that no operation
-/// contradicts and that ends with the files of the second, but for directories that go while
-/// something in them stays; or they are refused, where directories lie in themselves.
+/// Interprets bytes as entries of two snapshots. The derived workload must be consistent and end
+/// with the files of the second snapshot, except for removed directories that still contain
+/// something. Snapshots with directories that contain themselves must be refused.
 ///
 /// # Panics
-/// Where it is not so.
+/// Panics if that does not hold.
 pub fn check_entries(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let paths = ["before", "after"].map(|name| scratch.join(name));
@@ -91,8 +91,8 @@ pub fn check_entries(bytes: &[u8]) {
         let output = scratch.join("workload");
         derive(&paths, &output, &options(bytes))?;
         let population = match made(&output) {
-            // A directory goes while a file in it stays, which no diff sees: directories of files
-            // that stay are not kept.
+            // A directory is removed while a file in it stays. No diff detects this, because
+            // directories of unchanged files are not recorded.
             Err(Error::Operation { what, .. }) if what.contains("not empty") => return Ok(()),
             made => made.unwrap_or_else(|error| panic!("what was derived: {error}")),
         };
@@ -124,11 +124,12 @@ fn options(bytes: &[u8]) -> Options {
     }
 }
 
-/// An operation for each row: kind, file, directory, two sizes by their logarithms, time, name.
+/// Makes an operation of each row: kind, file, directory, two sizes by their logarithms, time,
+/// name.
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     let mut time_ns = 0_u64;
     bytes.chunks_exact(ROW).map(move |row| {
-        // Mostly a little later; now and then, the end of all time.
+        // Mostly a little later; sometimes at the end of all time.
         time_ns = time_ns.saturating_add(1 << (row[5] % 65).min(63));
         let kind = OperationKind::ALL[usize::from(row[0]) % OperationKind::ALL.len()];
         let size = |byte: u8| (u64::from(byte) << (byte % 55)).min(i64::MAX as u64 / 2);
@@ -151,7 +152,7 @@ fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     })
 }
 
-/// An entry for each row: inode, directory, kind, size, change, birth, name.
+/// Makes an entry of each row: inode, directory, kind, size, change, birth, name.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = Entry> {
     let kinds = [EntryKind::Directory, EntryKind::File, EntryKind::Symlink, EntryKind::Other];
     bytes.chunks_exact(ROW).map(move |row| Entry {

@@ -1,4 +1,4 @@
-//! What a workload has made so far: names, sizes and owners, without a file system.
+//! The state that a workload has produced so far: names, sizes and owners, without a file system.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ pub struct Population {
 /// A file or directory of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Its directory.
+    /// The number of its directory.
     pub directory: u64,
-    /// Its name, as the operation had it.
+    /// Its name as in the operation, which may be empty.
     pub name: Text,
-    /// What made it.
+    /// The kind of operation that made it.
     pub kind: OperationKind,
     /// Size in bytes; 0 for directories.
     pub size: u64,
@@ -30,17 +30,17 @@ pub struct Member {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// When it was last written, truncated or made.
+    /// Time of the last write, truncation or creation, in nanoseconds.
     pub modified_ns: u64,
-    /// Names in it, of a directory.
+    /// For a directory, the number of names in it.
     pub names: u32,
 }
 
 impl Population {
-    /// Takes an operation into account.
+    /// Applies an operation.
     ///
     /// # Errors
-    /// Where it contradicts those before.
+    /// Fails if it contradicts earlier operations.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         let index = self.operations;
         self.operations += 1;
@@ -104,7 +104,7 @@ impl Population {
         Ok(())
     }
 
-    /// Whether the directory `inner` is `outer` or within it.
+    /// Whether the directory `inner` equals `outer` or is below it.
     fn is_within(&self, inner: u64, outer: u64) -> bool {
         let mut at = inner;
         for _ in 0..=self.members.len() {
@@ -147,42 +147,42 @@ impl Population {
         }
     }
 
-    /// A file or directory that is there.
+    /// Returns an existing file or directory.
     #[must_use]
     pub fn get(&self, file: u64) -> Option<&Member> {
         self.members.get(&file)
     }
 
-    /// All of them, in no order.
+    /// Returns all files and directories, unordered.
     pub fn members(&self) -> impl Iterator<Item = (u64, &Member)> {
         self.members.iter().map(|(file, member)| (*file, member))
     }
 
-    /// How many there are.
+    /// Returns the number of files and directories.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no files and directories.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Operations taken into account.
+    /// Returns the number of operations applied.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// The time of the last operation.
+    /// Returns the time of the last operation in nanoseconds.
     #[must_use]
     pub fn last_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// The paths of files with bytes that the last so many days changed, sorted: the hot files.
+    /// Returns the sorted paths of the hot files: nonempty files that the last `days` days changed.
     #[must_use]
     pub fn hot_paths(&self, days: u32) -> Vec<Vec<u8>> {
         let since = self.last_ns().saturating_sub(u64::from(days) * DAY_NS);
@@ -195,8 +195,8 @@ impl Population {
         paths
     }
 
-    /// The path of a member from the root, without a leading slash; `None` for what is not there,
-    /// or, after an operation that was refused, in no directory that is.
+    /// Returns the path of a member from the root, without a leading slash. `None` if it does not
+    /// exist or, after a refused operation, is in no existing directory.
     #[must_use]
     pub fn path(&self, file: u64) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
@@ -210,11 +210,10 @@ impl Population {
         Some(parts.join(&b'/'))
     }
 
-    /// A number for the final tree: of every path with its kind, size and owner, in the order of
-    /// the paths.
+    /// Returns a checksum of the final tree: of every path, sorted, with its kind, size and owner.
     ///
     /// # Errors
-    /// [`Error::NoPath`], which only an operation that was refused can lead to.
+    /// [`Error::NoPath`], which is possible only after a refused operation.
     pub fn checksum(&self) -> Result<String> {
         let line = |(file, member): (u64, &Member)| {
             let path = self.path(file).ok_or(Error::NoPath { file })?;
@@ -225,7 +224,7 @@ impl Population {
 }
 
 impl Member {
-    /// The name that it has on a file system.
+    /// Returns its name on a file system.
     #[must_use]
     pub fn name_of(&self, file: u64) -> Vec<u8> {
         let (name, kind) = (self.name.clone(), self.kind);
@@ -241,7 +240,7 @@ impl Member {
     }
 }
 
-/// A line of what [`checksum_of_lines`] is about. Of directories no size counts.
+/// Returns a line for [`checksum_of_lines`]. The size of a directory does not count.
 pub(crate) fn tree_line(path: &[u8], letter: char, size: u64, owner: (u32, u32)) -> Vec<u8> {
     let size = if letter == 'd' { 0 } else { size };
     let mut line = path.to_vec();
@@ -249,7 +248,7 @@ pub(crate) fn tree_line(path: &[u8], letter: char, size: u64, owner: (u32, u32))
     line
 }
 
-/// The BLAKE3 hash of sorted lines, in hexadecimal.
+/// Returns the BLAKE3 hash of the sorted lines, in hexadecimal.
 pub(crate) fn checksum_of_lines(mut lines: Vec<Vec<u8>>) -> String {
     lines.sort_unstable();
     let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! Files of workloads: what is written comes back, what is damaged says so.
+//! Workload and snapshot files: round trips, and errors for damaged files.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn provenance() -> Provenance {
     }
 }
 
-/// Every kind once, as the golden file has them.
+/// Returns one operation of every kind, as in the golden file.
 fn every_kind() -> Vec<Operation> {
     let at = |time_ns, kind, file| Operation { time_ns, kind, file, ..Operation::default() };
     let second = 1_000_000_000;
@@ -54,7 +54,8 @@ fn read(path: &Path) -> Vec<Operation> {
     WorkloadReader::open(path).unwrap().map(|operation| operation.unwrap()).collect()
 }
 
-/// Made by `FSLAB_BLESS=1 cargo test -p fslab-age`; a later format keeps it beside a new one.
+/// The golden file is made by `FSLAB_BLESS=1 cargo test -p fslab-age`; a later format gets another
+/// file beside it.
 #[test]
 fn the_golden_file_of_version_1_is_read() {
     if std::env::var_os("FSLAB_BLESS").is_some() {
@@ -79,8 +80,8 @@ fn read_snapshot(path: &Path) -> (Taken, Vec<Entry>) {
     (reader.taken().clone(), reader.map(|entry| entry.unwrap()).collect())
 }
 
-/// A file of version 1 has neither generations nor extents: nobody knows them. It was made by the
-/// last fslab that wrote version 1, of a list.
+/// A file of version 1 has neither generations nor extents, so both are unknown. It was made from a
+/// list by the last fslab that wrote version 1.
 #[test]
 fn the_golden_snapshot_of_version_1_is_read() {
     let (taken, entries) = read_snapshot(&golden_snapshot(1));
@@ -95,7 +96,7 @@ fn the_golden_snapshot_of_version_1_is_read() {
     assert!(entries.iter().all(|entry| entry.generation == 0 && entry.extents.is_empty()));
 }
 
-/// Made by `FSLAB_BLESS=1`, as that of workloads.
+/// The golden file is made by `FSLAB_BLESS=1`, like that of workloads.
 #[test]
 fn the_golden_snapshot_of_version_2_is_read() {
     let extents = ExtentList::parse(&b"0:8192:4096:0 8192:65536:4096:2049".to_vec().into());
@@ -131,7 +132,7 @@ fn the_golden_snapshot_of_version_2_is_read() {
     assert_eq!(read_snapshot(&path), (taken, expected.to_vec()));
 }
 
-/// What is no list of extents is refused where it is read, by its row.
+/// Invalid lists of extents are refused by the reader, which names the row.
 #[test]
 fn snapshots_with_other_extents_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
@@ -191,7 +192,7 @@ fn workloads_go_over_many_row_groups_and_are_equal_for_equal_seeds() {
     assert!(one == two && one != other);
 }
 
-/// What the footer says, and how rows are stored, is no part of it.
+/// Neither the footer nor the storage of rows affects the identity.
 #[test]
 fn identity_is_that_of_the_operations() {
     const GOLDEN: &str = "deec5ce637cffd33b4c3fe02697fdc8de6c2590e84779d0d14500d55ae0d3685";
@@ -213,14 +214,14 @@ fn identity_is_that_of_the_operations() {
         other[place].uid += 1;
         assert_ne!(identity(stream(&other)).unwrap(), GOLDEN, "operation {place}");
     }
-    // A name can't be taken for the numbers behind it.
+    // A name can't be confused with the numbers after it.
     let named = |name: &[u8]| Operation { name: name.to_vec().into(), ..Operation::default() };
     let [one, other] = [[named(b"ab"), named(b"")], [named(b"a"), named(b"b")]];
     assert_ne!(identity(stream(&one)).unwrap(), identity(stream(&other)).unwrap());
 }
 
-/// The same on every machine and with every version: who changes a profile, or what draws its
-/// numbers, changes the workloads that others have named by these hashes.
+/// The hashes are equal on every machine and in every version. A change of a profile or of its
+/// random numbers would change workloads that users refer to by these hashes.
 #[test]
 fn profiles_make_the_workloads_that_they_always_made() {
     let made = PROFILES.iter().map(|profile| {
@@ -239,7 +240,8 @@ fn profiles_make_the_workloads_that_they_always_made() {
     assert_eq!(made, golden);
 }
 
-/// Each byte of a file in turn is damaged: it is an error or the same file, never a panic.
+/// Every third byte of a file is damaged in turn. The result is an error or the same file, never a
+/// panic.
 #[test]
 fn damaged_files_are_errors() {
     let scratch = tempfile::tempdir().unwrap();
@@ -303,7 +305,7 @@ fn what_can_not_be_is_refused() {
     assert!(matches!(answer, Err(Error::Row { row: 0, .. })), "{answer:?}");
 }
 
-/// Numbers in a footer that are missing or unreadable are no zeros.
+/// Missing or unreadable numbers in a footer are not taken for zeros.
 #[test]
 fn footers_that_do_not_tell_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
@@ -326,7 +328,7 @@ fn footers_that_do_not_tell_are_refused() {
 
 type Open<'a> = &'a dyn Fn(&Path) -> fslab_age::Result<()>;
 
-/// Each fact in turn is left out, and, where it is no text, made unreadable.
+/// Omits each fact in turn; facts that are numbers are also made unreadable.
 fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], open: Open<'_>) {
     let write =
         |facts: &[(&str, String)]| Writer::<R>::create(path).unwrap().finish(facts).unwrap();
@@ -356,7 +358,7 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
     }
 }
 
-/// What an operation that is refused leaves behind is an error to ask for, and no endless search.
+/// A tree left by a refused operation yields an error instead of an endless search.
 #[test]
 fn a_tree_that_hangs_in_itself_has_no_checksum() {
     let make = |file, directory| Operation { file, directory, ..Operation::default() };

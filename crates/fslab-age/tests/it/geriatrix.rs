@@ -1,4 +1,4 @@
-//! Distributions of Geriatrix: what a workload ends with is what they ask for.
+//! Distributions of Geriatrix: the final state of a workload matches them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn generate(directory: &Path, seed: u64) -> Vec<Operation> {
     generator.map(|operation| operation.unwrap()).collect()
 }
 
-/// Shares of files by what `class` says of them.
+/// Returns the share of files in each class.
 fn shares<K: std::hash::Hash + Eq>(
     files: &[(u64, u64, u64)],
     class: impl Fn(&(u64, u64, u64)) -> K,
@@ -78,7 +78,7 @@ fn a_workload_ends_with_the_distributions() {
     for (depth, wanted) in [(1, 0.1), (2, 0.3), (4, 0.6)] {
         near(by_depth.get(&depth), wanted, "depth");
     }
-    // What was there at first is of the first day: of all ages, the oldest.
+    // The initial files are from the first day and have the greatest age.
     let by_age = shares(&files, |file| {
         [0.01, 0.1, 0.4, 1.0].iter().position(|bound| file.2 as f64 <= bound * end as f64)
     });

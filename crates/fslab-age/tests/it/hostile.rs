@@ -1,5 +1,4 @@
-//! The checks that fuzz targets share: over what fuzzing found, and over random damage to files
-//! that are right.
+//! Runs the checks of the fuzz targets on the fuzzing corpus and on randomly damaged valid files.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use rand_pcg::Pcg64;
 
 type Check = fn(&[u8]);
 
-/// Every target, with inputs that are right.
+/// Returns every target with its check and valid inputs.
 fn targets() -> Vec<(&'static str, Check, Vec<Vec<u8>>)> {
     let golden = Path::new("testdata/workload-v1.parquet");
     let distributions = "3\n10 10\n100 20\n1000 70\n=2\n4096 50\n65536 50\n=2\n1 10 1\n3 90 4\n";
@@ -42,7 +41,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new("../../fuzz/corpus").join(format!("age_{target}"))
 }
 
-/// What fuzzing found worth keeping.
+/// The corpus contains inputs found by fuzzing.
 #[test]
 fn the_corpus_passes() {
     let mut passed = 0;
@@ -57,7 +56,7 @@ fn the_corpus_passes() {
     assert!(passed >= targets().len(), "{passed} inputs: a target has none");
 }
 
-/// `FSLAB_AGE_CASES` for more of each.
+/// `FSLAB_AGE_CASES` sets the number of cases per target.
 #[test]
 fn random_damage_is_an_error_or_another_file() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -68,7 +67,7 @@ fn random_damage_is_an_error_or_another_file() {
     }
 }
 
-/// A good input with some bytes changed, doubled or gone; where there is none, any bytes.
+/// Returns a valid input with some bytes changed, repeated or removed; without one, random bytes.
 fn damaged(good: &[Vec<u8>], random: &mut Pcg64) -> Vec<u8> {
     let Some(mut bytes) = good.first().cloned() else {
         let length = random.random_range(0..600);

@@ -1,4 +1,4 @@
-//! Aged images: what is packed comes back, what is damaged says so.
+//! Aged images: round trips, and errors for damaged files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,7 +13,7 @@ fn identity() -> Identity {
     Identity { workload: "0123456789abcdef".repeat(4), facts }
 }
 
-/// An image of some MiB with data here and there, and its packed form.
+/// Makes an image of some MiB with scattered data, and its packed form.
 pub fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
     let [image, file] = ["image", "packed"].map(|name| scratch.join(name));
     let out = File::create(&image).unwrap();
@@ -55,7 +55,7 @@ fn what_is_packed_comes_back_sparse_and_by_zstd_too() {
     }
 }
 
-/// As earlier versions packed it: the hash of the workload was that of its file's bytes.
+/// Earlier versions stored the hash of the workload file's bytes instead of the identity.
 #[test]
 fn images_of_version_1_are_read() {
     const HEADER: usize = 104;
@@ -85,7 +85,8 @@ fn images_of_version_1_are_read() {
     }
 }
 
-/// Each byte in turn is damaged, and the file is cut short: an error, or the same image.
+/// Bytes are damaged one at a time, each of the first 300 and then every 37th, and the file is
+/// truncated. The result is an error or the same image.
 #[test]
 fn damage_is_noticed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -118,7 +119,7 @@ fn damage_is_noticed() {
     assert!(unpack(&twice).is_err(), "more than the header says");
 }
 
-/// Whole frames of another image, each with a checksum that is right, are not what was packed.
+/// Complete frames of another image, each with a valid checksum, are detected.
 #[test]
 fn frames_of_another_image_are_noticed() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Traces of Plan 9 file servers, made here as their description has them.
+//! Traces of Plan 9 file servers, generated here according to their description.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn directory(address: u32, nodes: &[Node<'_>]) -> Vec<u8> {
         bytes.extend(version.to_be_bytes());
         bytes.extend(mode.to_be_bytes());
         bytes.extend(size.to_be_bytes());
-        // Six direct blocks, the indirect and the double indirect one.
+        // Six direct blocks, the indirect and the double-indirect block.
         for place in 0..8 {
             bytes.extend(blocks.get(place).copied().unwrap_or_default().to_be_bytes());
         }
@@ -74,8 +74,8 @@ fn pointers(address: u32, tag: u8, to: &[u32]) -> Vec<u8> {
     record(&bytes, true)
 }
 
-/// Two days: the second changes a file without the clock noticing, removes one and adds one in a
-/// directory whose blocks are found through pointers.
+/// A trace of two days. The second day changes a file without a change of its time, removes one,
+/// and adds one in a directory whose blocks are reached through pointers.
 pub fn trace() -> Vec<u8> {
     let day = 86_400;
     let first = [
@@ -106,7 +106,7 @@ pub fn trace() -> Vec<u8> {
             &[Node(2, 2, 0o644, 5000, day, &[]), Node(4, 0, DIRECTORY | 0o700, 0, 2 * day, &[23])],
         ),
         directory(23, &[Node(5, 0, 0o644, 1, day, &[]), Node(8, 0, 0o644, 9, 2 * day, &[])]),
-        // A dump whose root is in another trace.
+        // The root of this dump is in another trace.
         superblock(30, 31),
     ];
     first.concat().into_iter().chain(second.concat()).collect()
@@ -151,7 +151,7 @@ fn dumps_become_snapshots_and_a_workload() {
     };
     let derived = derive(&written.snapshots, &output, &options).unwrap();
     let summary = derived.summary;
-    // The first snapshot makes its six.
+    // The first snapshot creates six entries.
     assert_eq!((summary.created, summary.deleted, summary.modified), (6 + 1, 3, 1));
     let mut population = Population::default();
     for operation in WorkloadReader::open(&output).unwrap() {
@@ -160,7 +160,7 @@ fn dumps_become_snapshots_and_a_workload() {
     assert_eq!(population.len(), 4);
 }
 
-/// Directories that hold themselves, and pointers that point at each other, end.
+/// Directories that contain themselves, and pointers in cycles, do not cause endless walks.
 #[test]
 fn circles_end() {
     let scratch = tempfile::tempdir().unwrap();
@@ -174,8 +174,8 @@ fn circles_end() {
     assert_eq!(read(&written.snapshots[0]).len(), 3);
 }
 
-/// Each byte in turn is damaged, and the trace is cut short: an error that says where, or other
-/// snapshots, never a panic.
+/// Each byte is damaged in turn, and the trace is truncated. The result is an error that names the
+/// place, or other snapshots, never a panic.
 #[test]
 fn damaged_traces_are_errors() {
     let scratch = tempfile::tempdir().unwrap();

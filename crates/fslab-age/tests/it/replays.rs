@@ -1,4 +1,4 @@
-//! Replays: any number of threads, any target, any kill, one tree.
+//! Replays lead to the same tree with any number of threads, on any target, and after any kill.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn engine(bytes: u64) -> Ext2 {
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// A workload with everything in it: moved directories, links, files that are cut.
+/// Makes a workload of all kinds of operations: moved directories, links, truncated files.
 fn varied(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut population = Population::default();
@@ -87,7 +87,7 @@ fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
     }
 }
 
-/// Notes the days on which it is called.
+/// Records the days on which it is called.
 #[derive(Default)]
 struct Days(Vec<u64>);
 
@@ -98,7 +98,7 @@ impl Observer for Days {
     }
 }
 
-/// Twelve days: what is looked at last is what the workload leaves.
+/// The workload has twelve days; the last observation shows its final state.
 #[test]
 fn an_observer_sees_every_so_many_days_and_the_end() {
     let operations = operations(small("developer"), 3);
@@ -140,12 +140,11 @@ fn a_full_target_stops_or_is_counted() {
     assert!(replayed.no_space > 0 && replayed.operations == operations.len() as u64);
 }
 
-/// A disk that gives the place of what was removed or cut back when it is synced, and not before,
-/// as Btrfs does.
+/// A disk that frees the space of removed or truncated files only when it is synced, as Btrfs does.
 struct Pinning<'a> {
     inner: &'a MemFs,
     bytes: u64,
-    /// Serialises changes, and holds the bytes that wait for a sync.
+    /// The number of bytes that wait for a sync; the lock serialises changes.
     pinned: Mutex<u64>,
     syncs: AtomicU64,
 }
@@ -160,7 +159,7 @@ impl<'a> Pinning<'a> {
         Ok((told.blocks - told.blocks_free) * u64::from(told.fragment_size))
     }
 
-    /// A change that takes at most so many bytes; what it gives back stays taken.
+    /// Performs a change that takes at most `bytes` bytes; space that it frees stays allocated.
     fn change<T>(
         &self,
         request: &Request,
@@ -219,7 +218,7 @@ impl FileSystem for Pinning<'_> {
     }
 }
 
-/// Files of 1 MiB that are made, cut and removed, never more than `living` of them at once.
+/// Returns operations that make, truncate and remove files of 1 MiB, at most `living` at a time.
 fn churn(files: u64, living: u64) -> Vec<Operation> {
     let mut operations = Vec::new();
     let mut push = |file: u64, kind| {
@@ -241,7 +240,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
     operations
 }
 
-/// A full disk is not believed at the first word.
+/// A target is not considered full at the first error.
 #[test]
 fn what_fits_after_writing_back_is_no_full_target() {
     let operations = churn(200, 10);
@@ -249,7 +248,7 @@ fn what_fits_after_writing_back_is_no_full_target() {
     for threads in [1, 4] {
         let memory = MemFs::default();
         let disk = Pinning::new(&memory, 16 << 20);
-        // Nothing is written back on account of the time.
+        // No sync is triggered by elapsed time.
         let settings = Settings { sync_every_ns: u64::MAX / 4, ..settings(threads) };
         let replayed = replay(&disk, &operations, settings);
         assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{threads} threads");
@@ -257,7 +256,7 @@ fn what_fits_after_writing_back_is_no_full_target() {
     }
 }
 
-/// One that is full indeed is not synced for each operation.
+/// A really full target is not synced for each operation.
 #[test]
 fn a_full_target_is_seldom_written_back() {
     let operations = churn(1000, 1000);
@@ -270,7 +269,7 @@ fn a_full_target_is_seldom_written_back() {
     assert!(replayed.no_space > 900 && syncs < 10, "{syncs} syncs, {replayed:?}");
 }
 
-/// Lets some changes through, then fails everything, as a kill would.
+/// Permits some changes, then fails everything, like a kill.
 struct Mortal<'a> {
     inner: &'a dyn FileSystem,
     life: AtomicU64,
@@ -366,8 +365,8 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
     Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
 }
 
-/// Seen to catch: a kill before the first checkpoint that nobody knew of; a directory that was made
-/// again at its old place because there was no checkpoint before it moved.
+/// Faults that this test found: a kill before the first checkpoint was not recognised; a directory
+/// was made again at its old place, because no checkpoint preceded its move.
 #[test]
 fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
     let seed = seed();
@@ -379,7 +378,7 @@ fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
         let memory = MemFs::default();
         let threads = random.random_range(1..4);
         let path = scratch.path().join(format!("{round}"));
-        // Killed up to three times, each time somewhere else.
+        // Killed up to three times, at different places.
         for _ in 0..random.random_range(1..4) {
             let life = AtomicU64::new(random.random_range(0..500));
             let mortal = Mortal { inner: &memory, life };
@@ -395,7 +394,7 @@ fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
     }
 }
 
-/// Whoever deletes what a replay has made and goes on begins anew; whoever deletes a part is told.
+/// After its whole tree is deleted, a replay starts again; after a part is deleted, it fails.
 #[test]
 fn a_replay_goes_on_after_the_tree_was_deleted() {
     let scratch = tempfile::tempdir().unwrap();
@@ -408,7 +407,7 @@ fn a_replay_goes_on_after_the_tree_was_deleted() {
     let replayed = replay(&anew, &operations, settings());
     assert_eq!((replayed.operations, replayed.repeated), (operations.len() as u64, 0));
     assert_eq!(tree_checksum(&anew, true).unwrap(), checksum(&operations));
-    // The checkpoint is at the end, where far more than an interval's files are.
+    // The checkpoint is at the end of the workload, but the target holds only one entry.
     let partly = MemFs::default();
     let first = Operation { name: b"left".to_vec().into(), ..operations[0].clone() };
     replay(&partly, &[first], crate::support::settings(1));

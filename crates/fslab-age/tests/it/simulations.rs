@@ -1,4 +1,4 @@
-//! Simulations: what the paper found, in sign and order.
+//! Simulations reproduce the signs and order of the paper's results.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn seven_months_of_1997_have_the_figures_that_the_slides_tell() {
     assert!((83e9..92e9).contains(&(written as f64)), "{written} bytes");
 }
 
-/// A quarter of the paper's volume for two months, as full as the paper's, whose small files ended
-/// in fragments.
+/// Simulates a quarter of the paper's volume for two months. Utilisation is the same as in the
+/// paper, whose small files ended in fragments.
 fn quarter(seed: u64, variants: &[Variant]) -> Vec<Aged> {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);
     profile.days = 60;
@@ -77,9 +77,9 @@ fn policies_differ_as_in_the_paper() {
     assert!(smart.hot.large > 20, "{}", smart.hot.large);
 }
 
-/// Hot files are read and overwritten faster where they stay in their group. On a volume so small
-/// one seed's gain is 0.3 to 6.8 % of reading and -0.3 to 2.9 % of overwriting (seeds 1 to 8), so
-/// that three are summed.
+/// Hot files are read and overwritten faster if they stay in their group. On such a small volume
+/// the gain varies between seeds 1 to 8: 0.3 to 6.8 % for reading and -0.3 to 2.9 % for
+/// overwriting. Therefore three seeds are summed.
 #[test]
 fn hot_files_gain_from_staying_in_their_group() {
     let [smart, _, noswitch, _] = variants();
@@ -96,7 +96,7 @@ fn hot_files_gain_from_staying_in_their_group() {
     assert!(reads[1] > reads[0] * 1.01 && writes[1] > writes[0], "{reads:?} {writes:?}");
 }
 
-/// Seen on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of files split.
+/// Measured on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of files split.
 #[test]
 #[ignore = "a measurement: seven months, eight seeds; run with --release -- --ignored"]
 fn signs_and_order_of_the_paper_hold_over_seeds() {
@@ -151,8 +151,8 @@ fn all_space_comes_back() {
     }
 }
 
-/// The layout that the engine makes on a volume of the same sizes. Its metadata takes a few blocks
-/// more: `lost+found`, larger directories.
+/// Returns the layout that the engine makes on a volume of the same size. Its metadata takes a few
+/// more blocks: `lost+found`, larger directories.
 fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Score {
     let device = Arc::new(MemoryDevice::of_metadata(settings.volume_bytes));
     let geometry = settings.geometry().unwrap();
@@ -180,7 +180,7 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     score
 }
 
-/// With blocks that are free only behind a flush, the engine broke a third more files in pieces.
+/// When freed blocks became usable only after a flush, the engine fragmented a third more files.
 #[test]
 fn engine_and_simulator_place_a_workload_alike() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);
@@ -197,7 +197,8 @@ fn engine_and_simulator_place_a_workload_alike() {
     }
 }
 
-/// Blocks far behind the end, among others that fill some of the hole later, and a cut within it.
+/// Writes blocks far past the end, other files fill some of the hole later, and one is truncated
+/// within it.
 #[test]
 fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
     let write = |time_ns, file, offset, length| {
@@ -235,13 +236,13 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
         let placed = on_the_engine(&made, settings, variant).total;
         assert_eq!((simulated.score.total.blocks, placed.blocks), (blocks, blocks), "{variant:?}");
         assert_eq!(simulated.bytes, bytes.iter().sum::<u64>(), "{variant:?}");
-        // The engine's metadata lies in the way of others.
+        // The engine's metadata occupies other blocks than the simulator's.
         assert!(simulated.score.total.breaks.abs_diff(placed.breaks) <= 2, "{variant:?}");
     }
 }
 
-/// Through the engine on the modelled disk, FFS reads files of a block more than an inode maps much
-/// slower, and NoSwitch hardly; what is written back and read takes time.
+/// On the modelled disk, FFS reads files with one block more than an inode maps much slower, and
+/// NoSwitch hardly. Writing back and reading take time.
 #[test]
 fn the_engine_on_a_modelled_disk_shows_the_dip_of_ffs_alone() {
     let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };
@@ -261,8 +262,8 @@ fn the_engine_on_a_modelled_disk_shows_the_dip_of_ffs_alone() {
     assert!(ffs < 0.75 && noswitch > 0.85, "{ffs} {noswitch}");
 }
 
-/// A volume that a workload ages through the engine has the hot files of the workload, and they are
-/// read about as fast as the simulator says.
+/// A volume aged through the engine has the hot files of the workload, and they are read about as
+/// fast as in the simulator.
 #[test]
 fn hot_files_are_those_of_the_workload_on_engine_and_simulator() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);

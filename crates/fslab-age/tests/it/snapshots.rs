@@ -1,4 +1,4 @@
-//! Snapshots, their differences, and workloads made of them.
+//! Snapshots, their differences, and workloads derived from them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ fn read(path: &Path) -> Vec<Entry> {
     SnapshotReader::open(path).unwrap().map(|entry| entry.unwrap()).collect()
 }
 
-/// What a diff must find, by maps of everything.
+/// Computes the expected differences with maps of all entries.
 fn naive(before: &[Entry], after: &[Entry]) -> (Vec<Change>, Summary) {
     let map = |entries: &[Entry]| -> BTreeMap<(bool, u64), Entry> {
         entries.iter().map(|entry| (entry.key(), entry.clone())).collect()
@@ -83,7 +83,7 @@ fn diff(before: &Path, after: &Path) -> (Vec<Change>, Summary) {
     (changes, summary)
 }
 
-/// A tree of `count` entries over 20 directories, and another one some time later.
+/// Makes a tree of `count` entries in 20 directories, and a later state of it.
 fn two_trees(seed: u64, count: u64) -> (Vec<Entry>, Vec<Entry>) {
     let mut random = Pcg64::seed_from_u64(seed);
     let directory = |inode| Entry {
@@ -153,7 +153,7 @@ fn a_diff_of_a_million_rows_finds_what_a_naive_model_finds() {
     equals_the_naive_model(1, 1_000_000);
 }
 
-/// The final tree of a workload, from its snapshots: what a replay must make.
+/// Returns the expected number and size of files of a derived workload.
 fn expected(entries: &[Entry]) -> (u64, u64) {
     let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
     (files.clone().count() as u64, files.map(|entry| entry.size).sum())
@@ -203,7 +203,7 @@ fn a_derived_workload_makes_the_last_snapshot() {
     }
 }
 
-/// Each day of an interval has the files of one of the recorded days, in the busiest directories.
+/// Each day of an interval gets the files of a recorded day, in the busiest directories.
 #[test]
 fn short_lived_files_come_from_recorded_days() {
     let scratch = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn short_lived_files_come_from_recorded_days() {
     let options = Options { short_lived: Some(ShortLived::Recorded(days)), ..options() };
     derive(&[one, two], &output, &options).unwrap();
     let short_lived = WorkloadReader::open(&output).unwrap().map(|operation| operation.unwrap());
-    // What has no name in a snapshot has none in the workload.
+    // Files without a name in a snapshot have none in the workload.
     let made = short_lived
         .filter(|operation| operation.kind == OperationKind::Create && operation.name.is_empty());
     let made = made.count() as f64 / 20.0;
@@ -226,7 +226,7 @@ fn short_lived_files_come_from_recorded_days() {
     assert!((0.6..1.5).contains(&(made / expected)), "{made} a day, and {expected} recorded");
 }
 
-/// Directories that trade places, one within the other, and an inode that is used again.
+/// Two directories swap places, one inside the other, and an inode is reused.
 #[test]
 fn directories_may_trade_places() {
     let scratch = tempfile::tempdir().unwrap();
@@ -275,7 +275,7 @@ fn directory(inode: u64, parent: u64) -> Entry {
     }
 }
 
-/// Directories by inode and the inode that each is in, now and a day later.
+/// Derives a workload from directories, given by inode and parent inode, now and a day later.
 fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Population, String> {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
@@ -288,7 +288,7 @@ fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Populatio
     derived.map(|_derived| population_of(&output)).map_err(|error| error.to_string())
 }
 
-/// One moves to below another that stays where it is, but whose own directory comes from below it.
+/// A directory is moved below one that stays in place, but whose parent was below it.
 #[test]
 fn a_directory_moves_below_what_was_below_it() {
     let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();
@@ -303,7 +303,7 @@ fn snapshots_whose_directories_go_in_circles_are_refused() {
         (&two[..], &[][..], "/1"),
         (&[(1, 1)], &[], "/1"),
         (&[(1, 0), (2, 1)], &two, "/2"),
-        // 2 and 3 stay where they are.
+        // 2 and 3 stay in place.
         (&[(1, 0), (2, 1), (3, 2)], &below_itself, "/2"),
         (&[(7, 0)], &[(4, 5), (5, 6), (6, 4), (7, 0)], "/2"),
     ] {
@@ -311,7 +311,7 @@ fn snapshots_whose_directories_go_in_circles_are_refused() {
         assert!(message.contains(&format!("{name}: the directory with the inode")), "{message}");
         assert!(message.contains("lies in itself") && message.lines().count() == 1, "{message}");
     }
-    // Directories of ranges of inodes come from no circle.
+    // With directories for ranges of inodes, cycles do not matter.
     let scratch = tempfile::tempdir().unwrap();
     let [one, output] = ["1", "w"].map(|name| scratch.path().join(name));
     let file = Entry { inode: 9, directory: 1, size: 5, ..Entry::default() };
@@ -321,7 +321,7 @@ fn snapshots_whose_directories_go_in_circles_are_refused() {
     assert_eq!(files_and_bytes(&population_of(&output)), (1, 5));
 }
 
-/// Where nobody knows the birth, the generation tells an inode that is used again.
+/// If the creation time is unknown, the generation detects a reused inode.
 #[test]
 fn another_generation_is_another_file() {
     let scratch = tempfile::tempdir().unwrap();
@@ -336,7 +336,8 @@ fn another_generation_is_another_file() {
     }
 }
 
-/// An inode that a file leaves and a directory takes, and the other way round, within an interval.
+/// An inode is passed from a file to a directory, and from a directory to a file, within an
+/// interval.
 #[test]
 fn inodes_change_between_files_and_directories() {
     let scratch = tempfile::tempdir().unwrap();
@@ -359,7 +360,7 @@ fn inodes_change_between_files_and_directories() {
     assert_eq!((population.len(), files_and_bytes(&population)), (2, (1, 10)));
 }
 
-/// Lists without inodes have numbers up to 2^63, which nothing that is made up may meet.
+/// Lists without inodes have numbers up to 2^63, which generated numbers must not equal.
 #[test]
 fn directories_for_ranges_of_inodes_meet_no_inode() {
     let scratch = tempfile::tempdir().unwrap();
@@ -418,7 +419,7 @@ fn a_live_tree_is_captured_and_verified() {
     assert_eq!(named("a").unwrap().directory, 0);
     assert_eq!(named("b").unwrap().directory, named("a").unwrap().inode);
     assert_eq!(named("file39").unwrap().size, 11_700);
-    // What the kernel says of the same file, asked here.
+    // The kernel's answer for the same file.
     let file = fs::File::open(tree.join("a/b/file39")).unwrap();
     let generation = fslab_sys::generation::of(&file).unwrap().unwrap_or_default();
     let found = named("file39").unwrap();
@@ -472,7 +473,7 @@ fn lists_are_imported_and_bad_lines_named() {
     }
 }
 
-/// A repository of many commits, by `git fast-import`.
+/// Makes a repository with many commits by `git fast-import`.
 fn repository(path: &Path, commits: u64) -> bool {
     let git = |arguments: &[&str]| Command::new("git").arg("-C").arg(path).args(arguments).output();
     fs::create_dir_all(path).unwrap();

@@ -1,7 +1,7 @@
-//! The bitmap of a group, of blocks or inodes, in a form that is searched a word at a time.
+//! The block or inode bitmap of a group, in a form that can be searched a word at a time.
 //!
-//! A bit is 1 for what is in use, as on disk. Two summaries make most searches short: one bit a
-//! word that says whether the word has anything free, and an upper bound of the longest free run.
+//! As on disk, a 1 marks a block or inode in use. Two summaries shorten most searches: one bit per
+//! word that tells whether the word has a free bit, and an upper bound of the longest free run.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,22 +13,22 @@ const WORD: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitmap {
     words: Box<[u64]>,
-    /// A bit for each word: 1 if it has a free bit.
+    /// One bit per word: 1 if the word has a free bit.
     free_words: Box<[u64]>,
     length: u32,
     free: u32,
-    /// No run of free bits is longer.
+    /// Upper bound of the longest run of free bits.
     longest: Cell<u32>,
 }
 
 impl Bitmap {
-    /// `length` free bits.
+    /// Makes a bitmap of `length` free bits.
     #[must_use]
     pub fn new(length: u32) -> Self {
         Self::from_words(vec![0; length.div_ceil(WORD) as usize].into(), length)
     }
 
-    /// The first `length` bits of a bitmap block; missing bytes count as free.
+    /// Reads the first `length` bits of a bitmap block; missing bytes count as free.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u32) -> Self {
         let mut words = vec![0; length.div_ceil(WORD) as usize];
@@ -41,7 +41,7 @@ impl Bitmap {
     }
 
     fn from_words(mut words: Box<[u64]>, length: u32) -> Self {
-        // Bits behind the end are in use, as the padding of a bitmap block is.
+        // Bits past the end are set, like the padding of a bitmap block.
         if let (Some(last), rest @ 1..) = (words.last_mut(), length % WORD) {
             *last |= u64::MAX << rest;
         }
@@ -55,26 +55,26 @@ impl Bitmap {
         Self { words, free_words, length, free, longest: Cell::new(free) }
     }
 
-    /// How many bits there are.
+    /// Returns the number of bits.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// How many are free.
+    /// Returns the number of free bits.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free
     }
 
-    /// Whether a bit is free; `false` for one that does not exist.
+    /// Whether a bit is free; `false` for a bit that does not exist.
     #[must_use]
     #[inline]
     pub fn is_free(&self, at: u32) -> bool {
         at < self.length && self.words[(at / WORD) as usize] >> (at % WORD) & 1 == 0
     }
 
-    /// The first free bit at or behind `from`.
+    /// Returns the first free bit at or after `from`.
     #[must_use]
     #[inline]
     pub fn next_free(&self, from: u32) -> Option<u32> {
@@ -102,8 +102,8 @@ impl Bitmap {
         None
     }
 
-    /// The end of a run of free bits that starts at `from`, which need not be free; never behind
-    /// `end`.
+    /// Returns the end of the run of free bits that starts at `from`, at most `end`. The run may be
+    /// empty.
     #[must_use]
     #[inline]
     pub fn run_end(&self, from: u32, end: u32) -> u32 {
@@ -119,7 +119,7 @@ impl Bitmap {
         end.max(from)
     }
 
-    /// The start of the run of free bits that ends before `end`, which need not exist.
+    /// Returns the start of the run of free bits that ends before `end`. The run may be empty.
     fn run_start(&self, end: u32) -> u32 {
         let mut at = end;
         while at > 0 {
@@ -133,7 +133,7 @@ impl Bitmap {
         0
     }
 
-    /// The first run of `length` free bits within a range of bits.
+    /// Returns the start of the first run of `length` free bits within a range.
     #[must_use]
     pub fn find_run(&self, range: Range<u32>, length: u32) -> Option<u32> {
         if length == 0 || self.longest.get() < length {
@@ -155,7 +155,7 @@ impl Bitmap {
         None
     }
 
-    /// The first eight free bits, at a multiple of eight, at or behind the byte of `from`.
+    /// Returns the first eight free bits, aligned to eight, at or after the byte that holds `from`.
     #[must_use]
     pub fn next_free_byte(&self, from: u32) -> Option<u32> {
         let first = (from / WORD) as usize;
@@ -171,8 +171,8 @@ impl Bitmap {
         None
     }
 
-    /// Marks free bits as in use; those that were in use already are answered as `false`, and
-    /// nothing is changed then.
+    /// Marks free bits as in use. Returns `false` and changes nothing if one of them is already in
+    /// use.
     #[must_use]
     pub fn take(&mut self, run: Range<u32>) -> bool {
         if run.end > self.length || self.run_end(run.start, run.end) < run.end {
@@ -183,7 +183,7 @@ impl Bitmap {
         true
     }
 
-    /// Marks bits in use as free; if one was free already, answers `false` and changes nothing.
+    /// Marks used bits as free. Returns `false` and changes nothing if one of them is already free.
     #[must_use]
     pub fn release(&mut self, run: Range<u32>) -> bool {
         if run.end > self.length || run.clone().any(|at| self.is_free(at)) {
@@ -213,7 +213,7 @@ impl Bitmap {
         }
     }
 
-    /// The runs of free bits, in order.
+    /// Returns the runs of free bits in ascending order.
     pub fn free_runs(&self) -> impl Iterator<Item = Range<u32>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::bits;
 
-    /// The same questions asked of a plain set of free numbers.
+    /// A reference model: the same operations on a plain set of free numbers.
     struct Plain(BTreeSet<u32>);
 
     impl Plain {

@@ -1,29 +1,29 @@
-//! Smart clustering: blocks of a file that were placed apart are moved together while they are
-//! still being written (`ffs_reallocblks` of 4.4BSD).
+//! Smart clustering: moves a file's scattered blocks together while they are still being written
+//! (`ffs_reallocblks` of 4.4BSD).
 //!
-//! A cluster is a few blocks being appended. When one of them does not follow its predecessor on
-//! the device, and the cluster could have gone on, all of it is moved to the first run of free
-//! blocks that holds it. Nothing is moved that does not end at the file's end, in a full block.
+//! A cluster is a few blocks that are being appended. One of them may not follow its predecessor on
+//! the device. If the cluster is not yet full, the whole cluster is then moved to the first free
+//! run that holds it. Only clusters that end with a full block at the file's end are moved.
 
 use std::ops::Range;
 
 use crate::error::Result;
 use crate::types::{BlockNo, FileBlock};
 
-/// Whether blocks are moved together while they are written.
+/// Whether scattered blocks are moved together while they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clustering {
-    /// They are.
+    /// Blocks are moved.
     Smart,
-    /// They stay where the policy put them.
+    /// Blocks stay where the policy placed them.
     Dumb,
 }
 
 impl Clustering {
-    /// Both.
+    /// Both variants.
     pub const ALL: [Self; 2] = [Self::Smart, Self::Dumb];
 
-    /// Its name on command lines and in files.
+    /// Returns the name used on command lines and in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Clustering {
         }
     }
 
-    /// That of a name.
+    /// Returns the variant with a name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|clustering| clustering.name() == name)
@@ -42,13 +42,13 @@ impl Clustering {
 /// A block that has been written to the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Which block of the file.
+    /// The block's index in the file.
     pub logical: FileBlock,
-    /// Where it lies.
+    /// The block's address on the device.
     pub address: BlockNo,
-    /// Whether it is full and the file ends with it.
+    /// Whether the block is full and is the last of the file.
     pub ends_file: bool,
-    /// How many blocks of the file behind it follow it on the device.
+    /// How many of the file's next blocks follow it contiguously on the device.
     pub contiguous: u32,
 }
 
@@ -56,24 +56,24 @@ pub struct Written {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     start: u32,
-    /// Blocks it may have; 0 when there is none.
+    /// Maximum number of blocks; 0 if there is no cluster.
     length: u32,
     last: Option<(u32, BlockNo)>,
 }
 
-/// The most bytes of a cluster, and one block more.
+/// Maximum size of a cluster in bytes, plus one block.
 const CLUSTER_BYTES: u32 = 65_536;
 
 impl Cluster {
-    /// Blocks of a cluster, at the most, for a block size in bytes; at least 1.
+    /// Returns the maximum number of blocks in a cluster for a block size in bytes; at least 1.
     #[must_use]
     pub fn blocks_max(block_size: u32) -> u32 {
         (CLUSTER_BYTES / block_size).saturating_sub(1).max(1)
     }
 
-    /// Takes note of a written block. `relocate` is asked to move the blocks of a range of the
-    /// file, the written one its last, and answers where that one lies then, or `None` if all
-    /// stayed.
+    /// Records a written block. It may call `relocate` to move a range of the file's blocks, of
+    /// which the written block is the last. `relocate` returns the new address of that block, or
+    /// `None` if no block was moved.
     ///
     /// # Errors
     /// Those of `relocate`.
@@ -105,7 +105,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the cluster, with this block, is one that could be moved.
+    /// Whether the cluster, including this block, could be moved.
     fn may_go_on(&self, block: &Written, in_order: bool) -> bool {
         let filled = self.last.map_or(0, |(last, _)| (last + 1).saturating_sub(self.start));
         self.length > 0 && block.ends_file && in_order && self.length > filled

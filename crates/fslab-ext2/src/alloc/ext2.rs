@@ -1,9 +1,9 @@
-//! What Linux does for ext2: a goal for each block, reservation windows, and directories spread
-//! by Orlov's rules.
+//! The policy of Linux ext2: a goal for each block, reservation windows, and directories placed by
+//! Orlov's rules.
 //!
-//! A file's blocks go behind each other for as long as there is room, indirect blocks just before
-//! the data they map. Directories at the top go to random groups with few of them, those below
-//! stay near their parents until the group has had its share.
+//! A file's blocks are placed contiguously as long as there is room, each indirect block just
+//! before the data it maps. Top-level directories go to random groups with few directories. Deeper
+//! directories stay near their parents until the group has its share.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
-/// How it is declared.
+/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ext2",
     help: "Linux ext2: goals, reservation windows, Orlov's directories",
@@ -25,14 +25,14 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
 
 struct Ext2 {
     windows: Windows,
-    /// For each group, how many directories came to it and were not made up for by other inodes.
+    /// For each group, the number of directories placed there, less the other inodes placed since.
     debts: Vec<u8>,
     full: FullGroups,
     random: Pcg64,
 }
 
-/// Groups one behind the other that were seen without a free inode. They stay so until one is
-/// freed: a directory of millions of names fills hundreds of them, which need not be looked at for
+/// Consecutive groups known to have no free inode. They stay so until an inode is freed. A
+/// directory with millions of names fills hundreds of groups; this avoids checking them again for
 /// each name.
 #[derive(Clone, Copy, Default)]
 struct FullGroups {
@@ -60,7 +60,7 @@ impl Ext2 {
         near.unwrap_or_else(|| geometry.block_at(request.home, 0))
     }
 
-    /// Blocks of one group: from the file's window, if it has one or may have.
+    /// Allocates blocks in one group, from the file's window if it has one or may get one.
     fn in_group(
         &mut self,
         space: &mut dyn Space,
@@ -97,7 +97,8 @@ impl Ext2 {
         }
     }
 
-    /// The goal's group, then those with more than half a window free, around.
+    /// Searches the goal's group, then the other groups with more than half a window free, wrapping
+    /// around.
     fn search(
         &mut self,
         space: &mut dyn Space,
@@ -110,7 +111,7 @@ impl Ext2 {
         let first = geometry.group_of(goal);
         let free = |space: &dyn Space, group| space.counts(group).blocks;
         let mut windowed = regular;
-        // Half a window is what another group must have; without windows any block will do.
+        // Other groups must have half a window free; without windows any free block will do.
         let mut wanted = if regular { file.window.size() } else { 0 };
         if windowed && file.window.blocks().is_none() && free(space, first) < wanted {
             windowed = false;
@@ -135,7 +136,8 @@ impl Ext2 {
     }
 }
 
-/// Free blocks of a range of a group: the first at or behind the goal, and those that follow it.
+/// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
+/// goal it starts anywhere, up to seven free blocks earlier if `step_back` is set.
 fn scan(
     space: &mut dyn Space,
     group: GroupNo,
@@ -162,7 +164,7 @@ fn scan(
     }))
 }
 
-/// A free bit close by, else the first of eight free ones, else any.
+/// Finds a nearby free bit, else the first of eight free bits, else any free bit.
 fn anywhere(bitmap: &super::Bitmap, start: u32, end: u32) -> Option<u32> {
     let near = start.next_multiple_of(64).min(end);
     bitmap
@@ -173,7 +175,7 @@ fn anywhere(bitmap: &super::Bitmap, start: u32, end: u32) -> Option<u32> {
         .filter(|at| *at < end)
 }
 
-/// Averages that Orlov's rules compare groups with.
+/// Averages that Orlov's rules compare groups against.
 struct Averages {
     groups: u32,
     all: Counts,
@@ -189,8 +191,8 @@ impl Averages {
 }
 
 impl Ext2 {
-    /// A file goes to its directory's group, else to one at a distance that doubles, from a start
-    /// that differs from directory to directory.
+    /// Chooses the group of the parent directory, else a group at a doubling distance. The start of
+    /// that search differs from directory to directory.
     fn group_for_file(&mut self, space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
         let geometry = space.geometry();
         let groups = geometry.groups;
@@ -207,7 +209,7 @@ impl Ext2 {
         far.or_else(|| self.next_group(space, (home.0 + 1) % groups))
     }
 
-    /// The next group with a free inode, from `first` on and around.
+    /// Returns the next group with a free inode, from `first` on, wrapping around.
     fn next_group(&mut self, space: &dyn Space, first: u32) -> Option<GroupNo> {
         let known = if self.full.first == first { self.full.count } else { 0 };
         let groups = space.geometry().groups_from(GroupNo(first)).skip(known as usize);
@@ -231,7 +233,7 @@ impl Ext2 {
             let from = GroupNo(self.random.random_range(0..averages.groups));
             (from, least_used(space, &averages, from))
         } else {
-            // The first group from the parent's on that is not burdened with directories.
+            // Take the first group, from the parent's on, that does not have too many directories.
             let geometry = space.geometry();
             let (blocks, inodes) = (geometry.blocks_per_group, geometry.inodes_per_group);
             let most_directories = averages.all.directories / averages.groups + inodes / 16;
@@ -257,7 +259,7 @@ impl Ext2 {
     }
 }
 
-/// The group with the fewest directories among those with at least average space.
+/// Returns the group with the fewest directories among those with at least average free space.
 fn least_used(space: &dyn Space, averages: &Averages, from: GroupNo) -> Option<GroupNo> {
     let geometry = space.geometry();
     geometry
@@ -273,7 +275,7 @@ fn least_used(space: &dyn Space, averages: &Averages, from: GroupNo) -> Option<G
         .map(|(group, _)| group)
 }
 
-/// Directories that may come to a group before other inodes do.
+/// Returns the number of directories that may be placed in a group before other inodes are.
 fn most_debt(geometry: &Geometry, all: &Counts) -> u8 {
     const BLOCK_COST: u32 = 256;
     const INODE_COST: u32 = 64;

@@ -1,9 +1,9 @@
-//! The Fast File System as 4.4BSD-Lite2 has it, without fragments and rotational tables.
+//! The Fast File System of 4.4BSD-Lite2, without fragments and rotational tables.
 //!
-//! A directory goes to the group with the fewest directories among those with enough inodes; a
-//! file goes where its directory is. Blocks follow each other. When the inode's own twelve are
-//! used up, and again at each multiple of what an indirect block maps, the file moves on to a
-//! group with at least average space, so that no file fills a group.
+//! A directory goes to the group with the fewest directories among those with enough free inodes; a
+//! file goes to the group of its directory. Blocks are placed contiguously. After the twelve direct
+//! blocks, and again after each indirect block's worth, the file moves on to a group with at least
+//! average free space. This keeps a single file from filling a group.
 
 use super::hash_search::hash_search;
 use super::space::{Run, Space};
@@ -12,19 +12,19 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// How it is declared.
+/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs",
     help: "4.4BSD: another group after 12 blocks and after each indirect block's worth",
     build: |geometry, _seed| Box::new(Ffs::new(geometry, true)),
 };
 
-/// The policy, with or without the move after the twelfth block.
+/// The policy, with or without the switch to another group after the twelfth block.
 pub(crate) struct Ffs {
     switch_at_12: bool,
-    /// For each group, where a search for a block without preference starts.
+    /// For each group, the start of a search for a block without a preference.
     block_rotors: Vec<u32>,
-    /// The same for inodes.
+    /// For each group, the start of a search for an inode without a preference.
     inode_rotors: Vec<u32>,
 }
 
@@ -34,7 +34,8 @@ impl Ffs {
         Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
     }
 
-    /// Where the block at `index` of a map should go; `before` is what the map has before it.
+    /// Returns the preferred place for the block at `index` of a map; `before` is the map's
+    /// previous entry.
     fn wish(
         &self,
         space: &dyn Space,
@@ -68,12 +69,12 @@ impl Ffs {
     }
 }
 
-/// The first block of a group. It holds metadata; the search goes on behind that.
+/// Returns the first block of a group. It holds metadata, so the search continues after it.
 fn start(geometry: &Geometry, group: GroupNo) -> BlockNo {
     geometry.block_at(group, 0)
 }
 
-/// The group with the fewest directories among those with at least average free inodes.
+/// Returns the group with the fewest directories among those with at least average free inodes.
 fn emptiest(space: &dyn Space) -> GroupNo {
     let geometry = space.geometry();
     let average = space.totals().inodes / geometry.groups;
@@ -121,7 +122,7 @@ impl Policy for Ffs {
         request: &BlockRequest,
     ) -> Result<Option<Run>> {
         let wish = if request.missing > 0 {
-            // All indirect blocks of a request are wished to the place of the first.
+            // All indirect blocks of a request get the preference of the first.
             let wish = match file.indirect {
                 Some(wish) => wish,
                 None => self.wish(space, request, 0, None),
@@ -138,8 +139,8 @@ impl Policy for Ffs {
             if space.counts(group).blocks == 0 {
                 return Ok(None);
             }
-            // The wished block, else the first free one behind it or behind the group's rotor,
-            // around.
+            // Take the preferred block, else the first free one after it or after the group's
+            // rotor, wrapping around.
             let geometry = *space.geometry();
             let wished = wish.block.filter(|_| preferred);
             let rotor = &mut self.block_rotors[group.0 as usize];

@@ -1,12 +1,14 @@
-//! FFS without the move to another group after the twelfth block: Smith and Seltzer's `NoSwitch`.
+//! FFS without the switch to another group after the twelfth block: `NoSwitch` of Smith and
+//! Seltzer.
 //!
-//! Their slides say no more than that. Here the first indirect block follows the twelfth block and
-//! the thirteenth block follows it; the later moves, one for each indirect block, stay.
+//! Their slides give no more detail. Here the first indirect block follows the twelfth block, and
+//! the thirteenth block follows the indirect block. The later switches, one per indirect block,
+//! remain.
 
 use super::PolicySpec;
 use super::ffs::Ffs;
 
-/// How it is declared.
+/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs-noswitch",
     help: "as ffs, but the thirteenth block stays beside the twelfth",

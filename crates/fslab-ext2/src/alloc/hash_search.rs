@@ -1,12 +1,12 @@
-//! The order in which FFS looks for a group that has what is wanted: the preferred one, then
-//! groups at distances that double, then all of them.
+//! The order in which FFS searches groups: the preferred group, groups at doubling distances, then
+//! all groups.
 
 use super::space::Space;
 use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::GroupNo;
 
-/// The first answer of `search`, which is told whether it looks in the preferred group.
+/// Returns the first result of `search`, whose last argument is `true` for the preferred group.
 pub(crate) fn hash_search<T>(
     space: &mut dyn Space,
     preferred: GroupNo,
@@ -24,15 +24,15 @@ pub(crate) fn hash_search<T>(
     Ok(None)
 }
 
-/// The groups after the preferred one: +1, +3, +7, ..., then one by one from +2 on. The group at
-/// +1 is not looked at again.
+/// Returns the groups after the preferred one: +1, +3, +7, ..., then one by one from +2 on. The
+/// group at +1 is not repeated.
 fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
     let groups = geometry.groups;
     let rest = (2..groups).map(move |step| (preferred.0 + step) % groups);
     at_doubling_distances(groups, preferred.0).chain(rest.map(GroupNo))
 }
 
-/// The groups at distances 1, 3, 7, ... from a group.
+/// Returns the groups at distances 1, 3, 7, ... from a group.
 pub(crate) fn at_doubling_distances(
     groups: u32,
     from: u32,

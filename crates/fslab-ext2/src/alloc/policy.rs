@@ -1,4 +1,4 @@
-//! The interface of policies: requests, answers, and what is remembered of a file between them.
+//! The interface of policies: requests, results, and the state kept for a file between requests.
 
 use super::cluster::Cluster;
 use super::hash_search::hash_search;
@@ -11,27 +11,28 @@ use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 /// A policy's declaration of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicySpec {
-    /// Its name on command lines and in files.
+    /// The name used on command lines and in files.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Makes one for a file system; the seed decides what the policy leaves to chance.
+    /// Builds the policy for a file system; the seed determines its random choices.
     pub build: fn(&Geometry, seed: u64) -> Box<dyn Policy>,
 }
 
-/// Decides where inodes and blocks go.
+/// Chooses inodes and blocks.
 ///
 /// # Errors
-/// What reading a bitmap answers; "no space" is `None`.
+/// Errors of reading a bitmap. A lack of space is `None`.
 pub trait Policy: Send {
-    /// A free inode for a new file.
+    /// Chooses a free inode for a new file.
     fn place_inode(
         &mut self,
         space: &mut dyn Space,
         request: &InodeRequest,
     ) -> Result<Option<InodeNo>>;
 
-    /// Free blocks for a file: at least one, in one group, and at most `missing + wanted`.
+    /// Chooses free blocks for a file: at least one and at most `missing + wanted`, all in one
+    /// group.
     fn place_blocks(
         &mut self,
         space: &mut dyn Space,
@@ -39,34 +40,34 @@ pub trait Policy: Send {
         request: &BlockRequest,
     ) -> Result<Option<Run>>;
 
-    /// Where the policy would like the block of a request to be, for moving a cluster there.
+    /// Returns the place that the policy prefers for a request, as the target for moving a cluster.
     fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference;
 
-    /// Whether the first indirect block lies between the twelfth block and the thirteenth. Clusters
-    /// are not moved across it then: reading would go past a block that stays behind, and back.
-    /// (FreeBSD has had that rule since it keeps that block there; 4.4BSD had neither.)
+    /// Whether the first indirect block lies between the twelfth and the thirteenth block. If so,
+    /// clusters are not moved across it: a reader would have to seek back to the indirect block.
+    /// FreeBSD has this rule since it places the indirect block there; 4.4BSD had neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }
 
-    /// An inode became free.
+    /// Reports that an inode became free.
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {}
 
-    /// Nobody writes the file any more, or it was truncated.
+    /// Reports that a file is no longer written, or that it was truncated.
     fn file_closed(&mut self, _file: &mut FileState) {}
 }
 
-/// A wish for a place: a group, and perhaps a block in it.
+/// A preferred place: a group, and perhaps a block in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference {
-    /// The group to look in first.
+    /// The group to search first.
     pub group: GroupNo,
-    /// The block of that group to look from.
+    /// The block of that group to start from.
     pub block: Option<BlockNo>,
 }
 
 impl Preference {
-    /// The block behind one; where the file system ends there, the home group.
+    /// Prefers the block after `block`; at the end of the file system, the home group.
     #[must_use]
     pub fn behind(geometry: &Geometry, block: BlockNo, home: GroupNo) -> Self {
         let next = BlockNo(block.0.saturating_add(1));
@@ -81,12 +82,12 @@ impl Preference {
 /// A new file that needs an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRequest {
-    /// The directory it is created in.
+    /// The directory in which it is created.
     pub parent: InodeNo,
     /// Whether it is a directory.
     pub directory: bool,
-    /// Whether a directory created there is to be spread: the parent is the root, or has the
-    /// attribute that says so (`chattr +T`).
+    /// Whether directories in this parent are spread over the groups: the parent is the root or has
+    /// the top-level attribute (`chattr +T`).
     pub top_level: bool,
 }
 
@@ -97,46 +98,46 @@ pub struct BlockRequest {
     pub home: GroupNo,
     /// Whether it is a regular file.
     pub regular: bool,
-    /// The first block of the file that is to be mapped.
+    /// The first block of the file to map.
     pub logical: FileBlock,
-    /// Indirect blocks on the way to it that are missing, and to be placed before it.
+    /// Number of missing indirect blocks on the path to it; they are placed before it.
     pub missing: u32,
-    /// Blocks of the file wanted, from `logical` on, all with their numbers in one array and none
-    /// of them mapped; at least 1.
+    /// Number of file blocks wanted from `logical` on; at least 1. All are unmapped, and their
+    /// pointers are in one array.
     pub wanted: u32,
-    /// The place of `logical` in that array: the inode's own, or an indirect block.
+    /// The index of `logical` in that array: the inode's own array, or an indirect block.
     pub index: u32,
-    /// What the array holds at the place before.
+    /// The array's previous entry.
     pub before: Option<BlockNo>,
-    /// The nearest number to the left of the first one missing, in the array that it is missing
-    /// from.
+    /// The nearest pointer to the left of the first missing one, in the same array.
     pub nearest: Option<BlockNo>,
-    /// The indirect block which that array is.
+    /// The indirect block that contains this array.
     pub holder: Option<BlockNo>,
-    /// The last block that the inode maps itself.
+    /// The last block that the inode maps directly.
     pub last_direct: Option<BlockNo>,
-    /// The inode's single indirect block.
+    /// The inode's single-indirect block.
     pub first_indirect: Option<BlockNo>,
 }
 
-/// Blocks that an inode maps itself.
+/// Number of blocks that an inode maps directly.
 pub const DIRECT_BLOCKS: u32 = crate::format::DIRECT_BLOCKS as u32;
 
-/// What policies remember of an open file. Goes with the file from one request to the next.
+/// What policies remember about an open file between requests.
 #[derive(Clone, Debug, Default)]
 pub struct FileState {
     /// For `ext2`: the last block mapped and where it went.
     pub(super) last: Option<(FileBlock, BlockNo)>,
     /// For `ext2`: the file's reservation.
     pub(super) window: Window,
-    /// For `ffs`: where the indirect blocks of the present request go.
+    /// For `ffs`: the preference for the indirect blocks of the current request.
     pub(super) indirect: Option<Preference>,
     /// The cluster being written.
     pub cluster: Cluster,
 }
 
 impl FileState {
-    /// Blocks of the file, from `logical` on, lie elsewhere now: what follows is to follow there.
+    /// Records that the file's blocks from `logical` on were moved, so that later blocks follow
+    /// them.
     fn moved(&mut self, logical: FileBlock, run: Run) {
         if let Some((last, block)) = &mut self.last
             && let Some(distance) = last.0.checked_sub(logical.0)
@@ -147,13 +148,13 @@ impl FileState {
     }
 }
 
-/// A place for a cluster: the first run of free blocks at or behind where the policy would put
-/// its first block, in that group; else the first in another group. The request is that of the
-/// cluster's first block; `old` are the addresses of its first and last blocks. What the file
-/// remembers of them is as if they lay there.
+/// Chooses a place for a cluster: the first free run at or after the place that the policy prefers
+/// for its first block, in that group; else the first free run in another group. `request`
+/// describes the cluster's first block; `old` holds the addresses of its first and last blocks. The
+/// file state is updated as if the cluster had moved.
 ///
 /// # Errors
-/// What reading a bitmap answers; `None` where the cluster has to stay.
+/// Errors of reading a bitmap; `None` if the cluster has to stay.
 pub(crate) fn place_cluster(
     policy: &mut dyn Policy,
     space: &mut dyn Space,
@@ -162,7 +163,7 @@ pub(crate) fn place_cluster(
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
     let geometry = *space.geometry();
-    // The allocator meant to go to another group.
+    // The policy switched groups on purpose.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
         return Ok(None);
     }

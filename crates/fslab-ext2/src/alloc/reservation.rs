@@ -1,6 +1,6 @@
-//! Reservation windows: ranges of blocks that one file allocates from and others stay out of, so
-//! that files written at the same time don't lie mixed. They exist in memory only and hold used
-//! blocks as well as free ones; only which range is whose counts.
+//! Reservation windows: block ranges that one file allocates from and other files avoid, so that
+//! the blocks of files written at the same time do not interleave. Windows exist in memory only.
+//! They may contain used blocks; only the ownership of the range counts.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,23 +10,23 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo};
 
-/// Blocks of a window that a file has not asked for more of.
+/// Default window size in blocks.
 const SIZE_DEFAULT: u32 = 8;
-/// The most blocks of a window.
+/// Maximum window size in blocks.
 const SIZE_MAX: u32 = 1027;
 
-/// A file's window.
+/// The reservation window of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     range: Option<(u32, u32)>,
     /// Blocks wanted for the next window, if more than the default.
     size: u32,
-    /// Blocks taken from the present one.
+    /// Blocks allocated from the current window.
     hits: u32,
 }
 
 impl Window {
-    /// First and last block.
+    /// Returns the first to the last block of the window.
     pub(crate) fn blocks(&self) -> Option<RangeInclusive<u32>> {
         self.range.map(|(start, end)| start..=end)
     }
@@ -35,7 +35,7 @@ impl Window {
         self.size.max(SIZE_DEFAULT)
     }
 
-    /// The next window has room for this many blocks.
+    /// Requests a next window of at least this many blocks.
     pub(crate) fn want(&mut self, blocks: u32) {
         self.size = self.size().max(blocks);
     }
@@ -44,7 +44,7 @@ impl Window {
         self.hits += blocks;
     }
 
-    /// Whether a search from `goal`, or anywhere in the group, is one in this window.
+    /// Whether a search from `goal`, or anywhere in the group, lies in this window.
     pub(crate) fn covers(
         &self,
         geometry: &Geometry,
@@ -58,7 +58,7 @@ impl Window {
     }
 }
 
-/// The first and last block of a group.
+/// Returns the first and last block of a group.
 pub(crate) fn ends(geometry: &Geometry, group: GroupNo) -> (u32, u32) {
     let first = geometry.block_at(group, 0).0;
     (first, first + geometry.blocks_in(group) - 1)
@@ -67,12 +67,12 @@ pub(crate) fn ends(geometry: &Geometry, group: GroupNo) -> (u32, u32) {
 /// The windows of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    /// First to last block; they don't overlap.
+    /// Maps the first block of each window to its last; windows do not overlap.
     by_start: BTreeMap<u32, u32>,
 }
 
 impl Windows {
-    /// Gives a window up.
+    /// Discards a window.
     pub(crate) fn discard(&mut self, window: &mut Window) {
         if let Some((start, _)) = window.range.take() {
             self.by_start.remove(&start);
@@ -80,7 +80,7 @@ impl Windows {
         window.hits = 0;
     }
 
-    /// Makes a window longer, by up to `more` blocks, as far as the next one lets it.
+    /// Extends a window by up to `more` blocks, limited by the next window.
     pub(crate) fn extend(&mut self, window: &mut Window, more: u32) {
         let Some((start, end)) = window.range else { return };
         let next = self.by_start.range(end + 1..).next().map_or(u32::MAX, |(start, _)| *start);
@@ -89,8 +89,9 @@ impl Windows {
         window.range = Some((start, end));
     }
 
-    /// Gives a file a new window that begins in the group, at or behind the goal, and has a free
-    /// block there; `false` if there is none, and then the file has no window.
+    /// Gives a file a new window that begins in the group at or after the goal and has a free block
+    /// there. Returns `false` if there is none: the file then has no window, unless its old window
+    /// continues in the next group.
     pub(crate) fn renew(
         &mut self,
         space: &mut dyn Space,
@@ -102,7 +103,8 @@ impl Windows {
         let (first, last) = ends(&geometry, group);
         let mut from = goal.map_or(first, |goal| goal.0);
         if let Some((start, end)) = window.range {
-            // The part of it in the next group is still good; the search comes there.
+            // The rest of the window lies in the next group and is still good; the search will
+            // reach it.
             if start <= last && end > last && from >= start {
                 return Ok(false);
             }
@@ -125,8 +127,7 @@ impl Windows {
         }
     }
 
-    /// The first place at or behind `from`, and not behind `last`, with `size` blocks up to the
-    /// next window.
+    /// Returns the first block from `from` to `last` that has `size` blocks before the next window.
     fn gap(&self, from: u32, last: u32, size: u32) -> Option<u32> {
         let mut at = match self.by_start.range(..=from).next_back() {
             Some((_, end)) if *end >= from => end + 1,

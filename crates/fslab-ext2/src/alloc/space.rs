@@ -1,4 +1,4 @@
-//! What a policy sees of a file system: its geometry, its free space, and nothing else.
+//! A policy's view of a file system: its geometry and its free space.
 
 use std::ops::Range;
 
@@ -7,46 +7,46 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Places in groups, for numbers that are known to be in one.
+/// Positions in groups, for numbers that are known to be in one.
 impl Geometry {
-    /// The group that a block is in.
+    /// Returns the group that contains a block.
     #[must_use]
     pub fn group_of(&self, block: BlockNo) -> GroupNo {
         GroupNo(block.0.saturating_sub(self.first_data_block) / self.blocks_per_group)
     }
 
-    /// The place of a block in its group.
+    /// Returns the position of a block in its group.
     #[must_use]
     pub fn bit_of(&self, block: BlockNo) -> u32 {
         block.0.saturating_sub(self.first_data_block) % self.blocks_per_group
     }
 
-    /// The block at a place in a group.
+    /// Returns the block at a position in a group.
     #[must_use]
     pub fn block_at(&self, group: GroupNo, bit: u32) -> BlockNo {
         BlockNo(self.first_block(group).0 + bit)
     }
 
-    /// The group that an inode is in.
+    /// Returns the group that contains an inode.
     #[must_use]
     pub fn group_of_inode(&self, inode: InodeNo) -> GroupNo {
         GroupNo((inode.0 - 1) / self.inodes_per_group)
     }
 
-    /// The place of an inode in its group.
+    /// Returns the position of an inode in its group.
     #[must_use]
     pub fn bit_of_inode(&self, inode: InodeNo) -> u32 {
         (inode.0 - 1) % self.inodes_per_group
     }
 
-    /// All groups, from `first` on and around.
+    /// Returns all groups, starting at `first` and wrapping around.
     pub fn groups_from(&self, first: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
         let groups = self.groups;
         (0..groups).map(move |step| GroupNo((first.0 % groups + step) % groups))
     }
 }
 
-/// What is free, and how many directories there are: in a group, or in all of them.
+/// Free blocks, free inodes and directories, of a group or of all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Free blocks.
@@ -57,51 +57,51 @@ pub struct Counts {
     pub directories: u32,
 }
 
-/// The free space of a file system, as a policy may look at it.
+/// The free space of a file system, as a policy sees it.
 ///
 /// # Errors
-/// Bitmaps may have to be read; what the store answers is passed on.
+/// Errors of reading a bitmap from the store.
 pub trait Space {
-    /// How blocks and inodes are numbered.
+    /// Returns the numbering of blocks and inodes.
     fn geometry(&self) -> &Geometry;
 
-    /// What is free in a group.
+    /// Returns the counts of a group.
     fn counts(&self, group: GroupNo) -> Counts;
 
-    /// What is free in all groups.
+    /// Returns the counts of all groups together.
     fn totals(&self) -> Counts;
 
-    /// A group's blocks.
+    /// Returns the block bitmap of a group.
     fn blocks(&mut self, group: GroupNo) -> Result<&Bitmap>;
 
-    /// A group's inodes.
+    /// Returns the inode bitmap of a group.
     fn inodes(&mut self, group: GroupNo) -> Result<&Bitmap>;
 }
 
-/// Blocks side by side.
+/// A run of contiguous blocks in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first.
+    /// The first block.
     pub start: BlockNo,
-    /// How many; at least 1. All in one group.
+    /// Number of blocks; at least 1.
     pub length: u32,
 }
 
 impl Run {
-    /// The blocks.
+    /// Returns the blocks of the run.
     pub fn blocks(self) -> impl ExactSizeIterator<Item = BlockNo> + use<> {
         (self.start.0..self.start.0 + self.length).map(BlockNo)
     }
 }
 
-/// A file system's free space without the file system: for simulation and tests. Groups that were
-/// never used take no memory for bitmaps.
+/// The free space of a file system without the file system, for simulation and tests. Groups that
+/// were never used take no memory for bitmaps.
 #[derive(Clone, Debug)]
 pub struct MemorySpace {
     geometry: Geometry,
-    /// Blocks in use at the start of each group.
+    /// Number of blocks in use at the start of each group.
     overhead: u32,
-    /// Inodes in use at the start of the first group.
+    /// Number of inodes in use at the start of the first group.
     reserved_inodes: u32,
     groups: Vec<Group>,
     totals: Counts,
@@ -109,7 +109,7 @@ pub struct MemorySpace {
 
 #[derive(Clone, Debug, Default)]
 struct Group {
-    /// `None` until they are looked at.
+    /// `None` until first use.
     bitmaps: Option<Box<Bitmaps>>,
     directories: u32,
 }
@@ -121,8 +121,8 @@ struct Bitmaps {
 }
 
 impl MemorySpace {
-    /// A file system in which each group's first `overhead` blocks and the first
-    /// `reserved_inodes` inodes are in use.
+    /// Makes the free space of a file system in which each group's first `overhead` blocks and the
+    /// first `reserved_inodes` inodes are in use.
     #[must_use]
     pub fn new(geometry: Geometry, overhead: u32, reserved_inodes: u32) -> Self {
         let groups = vec![Group::default(); geometry.groups as usize];
@@ -136,7 +136,7 @@ impl MemorySpace {
         space
     }
 
-    /// Free blocks and inodes of a group that was never used.
+    /// Returns the counts of a group that was never used.
     fn unused(&self, group: GroupNo) -> Counts {
         let [blocks, inodes] = self.first_free(group);
         Counts {
@@ -146,7 +146,7 @@ impl MemorySpace {
         }
     }
 
-    /// The first block and the first inode that are free in a group that was never used.
+    /// Returns the first free block and the first free inode of a group that was never used.
     fn first_free(&self, group: GroupNo) -> [u32; 2] {
         let reserved = if group.0 == 0 { self.reserved_inodes } else { 0 };
         [
@@ -155,7 +155,7 @@ impl MemorySpace {
         ]
     }
 
-    /// The bitmaps of a group, which are made when they are first looked at.
+    /// Returns the bitmaps of a group; the first use makes them.
     fn bitmaps(&mut self, group: GroupNo) -> &mut Bitmaps {
         let [first_block, first_inode] = self.first_free(group);
         let geometry = &self.geometry;
@@ -169,7 +169,8 @@ impl MemorySpace {
         })
     }
 
-    /// Marks blocks as in use; `false`, and nothing done, if one already was.
+    /// Marks blocks as in use. Returns `false` and changes nothing if one of them is already in
+    /// use.
     #[must_use]
     pub fn take(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
@@ -178,7 +179,7 @@ impl MemorySpace {
         taken
     }
 
-    /// Marks blocks as free; `false`, and nothing done, if one already was.
+    /// Marks blocks as free. Returns `false` and changes nothing if one of them is already free.
     #[must_use]
     pub fn release(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
@@ -187,7 +188,7 @@ impl MemorySpace {
         released
     }
 
-    /// The free blocks of a group, as places in it, in order.
+    /// Returns the runs of free blocks of a group, as positions in it, in ascending order.
     pub fn free_runs(&self, group: GroupNo) -> impl Iterator<Item = Range<u32>> {
         let bitmaps = self.groups.get(group.0 as usize).map(|group| group.bitmaps.as_ref());
         let unused = bitmaps.filter(Option::is_none).map(|_| {
@@ -203,7 +204,7 @@ impl MemorySpace {
         (self.geometry.group_of(run.start), bit..bit + run.length)
     }
 
-    /// Marks an inode as in use; `false`, and nothing done, if it already was.
+    /// Marks an inode as in use. Returns `false` and changes nothing if it is already in use.
     #[must_use]
     pub fn take_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);
@@ -217,7 +218,7 @@ impl MemorySpace {
         taken
     }
 
-    /// Marks an inode as free; `false`, and nothing done, if it already was.
+    /// Marks an inode as free. Returns `false` and changes nothing if it is already free.
     #[must_use]
     pub fn release_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);

@@ -1,4 +1,4 @@
-//! Policies against a plain set of blocks, and the placements that make each what it is.
+//! Compares each policy with a plain set of blocks and checks its characteristic placements.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ pub(super) fn indirect_blocks(volume: &Volume, inode: InodeNo) -> Vec<BlockNo> {
     asked.iter().filter(|asked| asked.is_indirect).map(|asked| asked.block).collect()
 }
 
-/// A volume beside a plain account of who has which block.
+/// A volume and, beside it, a plain record of the owner of each block.
 struct Account {
     volume: Volume,
     files: Vec<(InodeNo, u32)>,
@@ -60,7 +60,8 @@ impl Account {
         Self { volume, files: Vec::new(), free_at_first }
     }
 
-    /// Each block belongs to one file, none to the file system's own, and the counts are right.
+    /// Checks that each block belongs to one file, that no file has a metadata block, and the
+    /// counts.
     fn check(&mut self) {
         let mut owned = HashSet::new();
         let geometry = *self.volume.space().geometry();
@@ -165,7 +166,7 @@ fn a_full_volume_gives_its_last_block_and_inode() {
     }
 }
 
-/// Groups that were full are looked at again once an inode of theirs is free.
+/// Full groups are searched again once one of their inodes is free.
 #[test]
 fn each_freed_inode_of_a_full_volume_is_found_again() {
     for spec in POLICIES {
@@ -198,7 +199,7 @@ fn equal_seeds_give_equal_placements() {
     }
 }
 
-/// The groups of a file's blocks, without repetitions in a row.
+/// Returns the groups of a file's blocks, without consecutive repetitions.
 fn groups_of(volume: &Volume, inode: InodeNo) -> Vec<u32> {
     let geometry = volume.space().geometry();
     let mut groups: Vec<_> =
@@ -217,13 +218,13 @@ fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
 
 #[test]
 fn ffs_leaves_the_group_where_it_has_less_than_average() {
-    // Block 12 looks for a group from the inode's own on. That one lost twelve blocks and the
-    // others none, so that it is below the average.
+    // Block 12 searches for a group, starting at the inode's own. That group has lost twelve blocks
+    // and the others none, so it is below average.
     let (volume, inode) = one_file("ffs", 12 + 256 + 256);
     assert_eq!(groups_of(&volume, inode), [0, 1, 2]);
     let first = volume.blocks(inode)[0];
     assert_eq!(volume.blocks(inode)[11].0, first.0 + 11);
-    // The indirect block goes to the new group first, and its data behind it.
+    // The indirect block is the first in the new group; its data follows.
     let indirect = indirect_blocks(&volume, inode)[0];
     assert_eq!(volume.blocks(inode)[12].0, indirect.0 + 1);
 }
@@ -237,7 +238,7 @@ fn ffs_without_the_switch_puts_the_indirect_block_between() {
     assert_eq!(indirect_blocks(&volume, inode)[0].0, blocks[11].0 + 1);
 }
 
-/// A cluster over the indirect block stays where it is; the one behind it is moved as always.
+/// A cluster that spans the indirect block stays; the one after it is moved as usual.
 #[test]
 fn clusters_are_not_moved_across_an_indirect_block_in_line() {
     let spec = policy("ffs-noswitch").unwrap();
@@ -295,7 +296,7 @@ fn ffs_spreads_directories_and_keeps_files_beside_them() {
         let file = volume.create(&file_in(directory)).unwrap().unwrap();
         assert_eq!(geometry.group_of_inode(file), geometry.group_of_inode(directory));
     }
-    // Group 0 has fewer free inodes than average: ten are the file system's own.
+    // Group 0 has fewer free inodes than average: ten are reserved for the file system.
     assert_eq!(groups[..7], [1, 2, 3, 4, 5, 6, 7]);
 }
 
@@ -313,6 +314,7 @@ fn ext2_keeps_directories_near_their_parents_and_spreads_those_at_the_top() {
 }
 
 /// Fills a volume with small files, removes every other one, and writes a file into the gaps.
+/// Returns the number of breaks.
 fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
     let mut small = Vec::new();
@@ -343,9 +345,10 @@ fn smart_clustering_moves_what_was_placed_apart() {
     }
 }
 
-/// Where the home group has at least average space, block 12 of FFS stays in it, behind its
-/// indirect block. Smart clustering finds it apart and moves the end of its cluster, blocks 8 to
-/// 12, behind both: reading the file then jumps three times, and not once with dumb clustering.
+/// If the home group has at least average free space, block 12 of FFS stays in it, after its
+/// indirect block. Smart clustering considers it scattered and moves the end of its cluster, blocks
+/// 8 to 12, after both. Reading the file then seeks three times; with dumb clustering it never
+/// does.
 #[test]
 fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
     let geometry = Geometry { block_size: BlockSize::new(8192).unwrap(), ..geometry(2, 2048) };
@@ -368,7 +371,7 @@ fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
         let apart = places.filter(|at| asked[at + 1].block.0 != asked[*at].block.0 + 1);
         apart.collect::<Vec<_>>()
     };
-    // Behind block 7, before the indirect block, and behind it.
+    // The seeks come after block 7, before the indirect block, and after it.
     assert_eq!(jumps("ffs", Clustering::Smart), [7, 11, 12]);
     assert_eq!(jumps("ffs", Clustering::Dumb), [0; 0]);
     assert_eq!(jumps("ffs-noswitch", Clustering::Smart), [0; 0]);

@@ -1,7 +1,7 @@
-//! A file system of nothing but placements: which inode and which blocks each file has, as a policy
-//! decides it. Nothing is stored in them; what is written behind a file's end leaves a hole.
+//! A file system of placements without data: the inode and the blocks of each file, as a policy
+//! chooses them. Writing past a file's end leaves a hole.
 //!
-//! For the simulation of years of use in seconds, and for testing policies.
+//! It serves to simulate years of use in seconds and to test policies.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::geometry::Geometry;
 use crate::pointer_tree::{PointerPath, first_of_tree};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
-/// Files and where they lie.
+/// Files and their placements.
 pub struct Volume {
     space: MemorySpace,
     policy: Box<dyn Policy>,
@@ -27,9 +27,9 @@ pub struct Volume {
 
 struct File {
     directory: bool,
-    /// Those that are mapped, in the order of the file.
+    /// The mapped blocks, in file order.
     blocks: Vec<BlockNo>,
-    /// Which block of the file each of them is; empty for a file without holes.
+    /// The index in the file of each mapped block; empty for a file without holes.
     logical: Vec<u32>,
     /// Indirect blocks in the order in which reading the file needs them.
     indirect: Vec<Indirect>,
@@ -38,28 +38,28 @@ struct File {
 
 #[derive(Clone, Copy)]
 struct Indirect {
-    /// The first block of the file whose number it, or one below it, has a place for.
+    /// The first block of the file that this indirect block maps, directly or through others.
     logical: u32,
-    /// 1 for those that hold numbers of data blocks.
+    /// 1 for an indirect block that points to data blocks.
     level: u32,
     block: BlockNo,
 }
 
-/// A block that reading a file asks for.
+/// A block that a reader of a file requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Which one.
+    /// The block's address.
     pub block: BlockNo,
-    /// Whether it holds numbers of blocks instead of data.
+    /// Whether it is an indirect block instead of data.
     pub is_indirect: bool,
 }
 
-/// How much a growing file got.
+/// How far a file could be grown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grown {
-    /// All.
+    /// All blocks were allocated.
     Whole,
-    /// Less; there are no more blocks.
+    /// Some blocks are missing: the volume is full.
     NoSpace,
 }
 
@@ -70,16 +70,16 @@ impl Volume {
         Self { space, policy, clustering, files: AHashMap::new() }
     }
 
-    /// The free space.
+    /// Returns the free space.
     #[must_use]
     pub fn space(&self) -> &MemorySpace {
         &self.space
     }
 
-    /// Makes a file of no blocks; `None` where there is no inode.
+    /// Creates an empty file; `None` if there is no free inode.
     ///
     /// # Errors
-    /// None but those of the policy.
+    /// Only errors of the policy.
     pub fn create(&mut self, request: &InodeRequest) -> Result<Option<InodeNo>> {
         let Some(inode) = self.policy.place_inode(&mut self.space, request)? else {
             return Ok(None);
@@ -97,26 +97,26 @@ impl Volume {
         Ok(Some(inode))
     }
 
-    /// The blocks of a file that are mapped, in its order; none for a file that does not exist.
+    /// Returns the mapped blocks of a file, in file order; none for a file that does not exist.
     #[must_use]
     pub fn blocks(&self, inode: InodeNo) -> &[BlockNo] {
         self.file(inode).map_or(&[], |file| &file.blocks)
     }
 
-    /// Which block of the file each of [`blocks`](Self::blocks) is; `None` for a file without
-    /// holes, of which each is what its place says.
+    /// Returns the index in the file of each of the [`blocks`](Self::blocks). `None` for a file
+    /// without holes, where the position is the index.
     #[must_use]
     pub fn logical_blocks(&self, inode: InodeNo) -> Option<&[u32]> {
         self.file(inode).map(|file| file.logical.as_slice()).filter(|logical| !logical.is_empty())
     }
 
-    /// Blocks up to the last one that is mapped.
+    /// Returns the number of blocks up to the last mapped one.
     #[must_use]
     pub fn end(&self, inode: InodeNo) -> u32 {
         self.file(inode).map_or(0, File::end)
     }
 
-    /// How many blocks of a range of a file are not mapped.
+    /// Returns the number of unmapped blocks in a range of a file.
     #[must_use]
     pub fn unmapped(&self, inode: InodeNo, range: &Range<u32>) -> u32 {
         let mapped = self.file(inode).map_or(0, |file| {
@@ -126,8 +126,8 @@ impl Volume {
         (range.len() - mapped) as u32
     }
 
-    /// What reading a file from its beginning asks for: its blocks, and each indirect block before
-    /// the first of them whose number it holds.
+    /// Returns the blocks that a sequential reader of a file requests: its data blocks, and each
+    /// indirect block before the first data block whose address it holds.
     #[must_use]
     pub fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
         let Some(file) = self.file(inode) else { return Vec::new() };
@@ -147,20 +147,20 @@ impl Volume {
         self.files.get(&inode)
     }
 
-    /// Adds blocks to the end of a file. `last_is_full` is whether the last of them is.
+    /// Appends blocks to a file. `last_is_full` tells whether the last of them is full.
     ///
     /// # Errors
-    /// None but those of the policy.
+    /// Only errors of the policy.
     pub fn append(&mut self, inode: InodeNo, count: u32, last_is_full: bool) -> Result<Grown> {
         let end = self.end(inode);
         self.write(inode, end..end.saturating_add(count), last_is_full)
     }
 
-    /// Maps those blocks of a range of a file that are not mapped. `last_is_full` is whether the
-    /// last of the range is.
+    /// Maps the unmapped blocks in a range of a file. `last_is_full` tells whether the last block
+    /// of the range is full.
     ///
     /// # Errors
-    /// None but those of the policy.
+    /// Only errors of the policy.
     pub fn write(
         &mut self,
         inode: InodeNo,
@@ -186,7 +186,7 @@ impl Volume {
         while let Some(hole) = file.hole_in(next..range.end) {
             let from = hole.start;
             let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
-            // Behind the last block that a pointer reaches, there is no space.
+            // No space exists past the last block that pointers can reach.
             let Some(path) = self.path(from) else { return Ok(Grown::NoSpace) };
             let request = file.request(self.space.geometry(), inode, &path, most);
             let Some(placed) = self.place(file, &path, request)? else {
@@ -197,7 +197,7 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // Within a file, a block is written before the hole behind it is filled.
+                    // Within a file, a block is written before the hole after it is filled.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
@@ -211,8 +211,8 @@ impl Volume {
         PointerPath::to(self.space.geometry().block_size, FileBlock(logical))
     }
 
-    /// Whether the next block of a file is to be placed alone: what is not beside its predecessor
-    /// may be moved, and what follows is to follow it there.
+    /// Whether the next block of a file is placed alone. If it does not follow its predecessor, it
+    /// may be moved, and later blocks should follow it at its new place.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
@@ -225,8 +225,8 @@ impl Volume {
         Ok(!beside)
     }
 
-    /// Gives a file the blocks of a request, and the indirect blocks it misses; answers how many
-    /// of those wanted it has then. `None` where there is no space, and then the file is as it was.
+    /// Allocates the blocks of a request and the missing indirect blocks. Returns how many of the
+    /// wanted blocks the file got. `None` if there is no space; the file is then unchanged.
     fn place(
         &mut self,
         file: &mut File,
@@ -294,7 +294,7 @@ impl Volume {
         let mut request = file.request(self.space.geometry(), inode, &path, 1);
         request.missing = 0;
         request.wanted = range.len() as u32;
-        // A cluster is of blocks that were written one after the other.
+        // A cluster consists of blocks that were written one after the other.
         let Ok(first) = file.place_of(range.start) else { return Ok(None) };
         let range = first..first + range.len();
         let old = (file.blocks[range.start], file.blocks[range.end - 1]);
@@ -311,7 +311,7 @@ impl Volume {
         Ok(Some(file.blocks[range.end - 1]))
     }
 
-    /// Cuts a file to its first `count` blocks.
+    /// Truncates a file to its first `count` blocks.
     pub fn truncate(&mut self, inode: InodeNo, count: u32) {
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.cut(&mut self.space, count);
@@ -319,7 +319,7 @@ impl Volume {
         file.state = FileState::default();
     }
 
-    /// Forgets what is remembered of a file for writing on.
+    /// Discards the policy's state for a file that is no longer written.
     pub fn close(&mut self, inode: InodeNo) {
         if let Some(file) = self.files.get_mut(&inode) {
             self.policy.file_closed(&mut file.state);
@@ -327,7 +327,7 @@ impl Volume {
         }
     }
 
-    /// Takes a file away.
+    /// Removes a file.
     pub fn remove(&mut self, inode: InodeNo) {
         self.truncate(inode, 0);
         if let Some(file) = self.files.remove(&inode) {
@@ -344,7 +344,7 @@ fn release(space: &mut MemorySpace, block: BlockNo) {
 }
 
 impl File {
-    /// What is to be asked for the blocks from the end of a path on, up to `most` of them.
+    /// Builds the request for up to `most` blocks from the end of a path on.
     fn request(
         &self,
         geometry: &Geometry,
@@ -360,7 +360,7 @@ impl File {
                 self.last_in(logical - index..logical),
                 self.indirect_at(1, path.first_below(1)).filter(|_| path.levels() > 0),
             ),
-            // One that the inode points to.
+            // The inode itself points to the first missing block.
             missing if missing as usize == path.levels() => {
                 let root = (1..missing).rev().find_map(|level| self.root(geometry, level));
                 (root.or_else(|| self.last_in(0..DIRECT_BLOCKS)), None)
@@ -388,7 +388,7 @@ impl File {
         }
     }
 
-    /// Indirect blocks of a path that the file misses.
+    /// Returns the number of missing indirect blocks on a path.
     fn missing(&self, path: &PointerPath) -> u32 {
         let has =
             |level: &u32| self.indirect_at(*level, path.first_below(*level as usize)).is_some();
@@ -396,20 +396,21 @@ impl File {
         (1..=levels).find(has).map_or(levels, |level| level - 1)
     }
 
-    /// The indirect block of a level above a block of the file, the first below it.
+    /// Returns the indirect block of a level whose first mapped block is `first`.
     fn indirect_at(&self, level: u32, first: u32) -> Option<BlockNo> {
         let from = self.indirect.partition_point(|one| one.logical < first);
         let here = self.indirect[from..].iter().take_while(|one| one.logical == first);
         here.into_iter().find(|one| one.level == level).map(|one| one.block)
     }
 
-    /// The indirect block of a level that the inode points to.
+    /// Returns the indirect block of a level that the inode points to.
     fn root(&self, geometry: &Geometry, level: u32) -> Option<BlockNo> {
         let first = u32::try_from(first_of_tree(geometry.block_size, level)).ok()?;
         self.indirect_at(level, first)
     }
 
-    /// Where a block of the file is among the mapped ones, or would be.
+    /// Returns the position of a block of the file among the mapped blocks, or where it would be
+    /// inserted.
     fn place_of(&self, logical: u32) -> std::result::Result<usize, usize> {
         match self.logical.is_empty() {
             true if (logical as usize) < self.blocks.len() => Ok(logical as usize),
@@ -430,21 +431,21 @@ impl File {
         self.blocks.len().checked_sub(1).map_or(0, |last| self.logical_at(last) + 1)
     }
 
-    /// Blocks behind one of the file that follow it on the device.
+    /// Returns how many blocks after a block of the file follow it contiguously on the device.
     fn contiguous(&self, logical: u32) -> u32 {
         let Some(first) = self.block(logical) else { return 0 };
         let follows = |more: &u32| self.block(logical + more) == Some(BlockNo(first.0 + more));
         (1..).take_while(follows).count() as u32
     }
 
-    /// The last block of a range that is mapped.
+    /// Returns the last mapped block in a range.
     fn last_in(&self, range: Range<u32>) -> Option<BlockNo> {
         let behind = self.place_of(range.end).unwrap_or_else(|place| place);
         let place = behind.checked_sub(1)?;
         (self.logical_at(place) >= range.start).then(|| self.blocks[place])
     }
 
-    /// The first blocks of a range that are not mapped.
+    /// Returns the first run of unmapped blocks in a range.
     fn hole_in(&self, range: Range<u32>) -> Option<Range<u32>> {
         let (mut start, mut place) = (range.start, self.place_of(range.start));
         while let Ok(at) = place {
@@ -456,7 +457,7 @@ impl File {
         (start < end).then_some(start..end)
     }
 
-    /// Takes blocks that are not mapped yet, side by side in the file, and indirect blocks.
+    /// Inserts newly mapped blocks, contiguous in the file, and indirect blocks.
     fn insert(
         &mut self,
         first: u32,
@@ -465,7 +466,7 @@ impl File {
     ) {
         for new in indirect {
             let at = self.indirect.partition_point(|one| one.logical <= new.logical);
-            // Of one place, those further up come first.
+            // Among indirect blocks with the same first block, higher levels come first.
             let above = self.indirect[..at].iter().rev();
             let below = above.take_while(|one| one.logical == new.logical && one.level < new.level);
             let at = at - below.count();
@@ -485,7 +486,7 @@ impl File {
         let kept = self.place_of(count).unwrap_or_else(|place| place);
         self.logical.truncate(kept);
         let mut run: Option<Run> = None;
-        // Side by side they are released at once; most are.
+        // Contiguous blocks are released together; most blocks are contiguous.
         for block in self.blocks.drain(kept..) {
             match &mut run {
                 Some(run) if run.start.0 + run.length == block.0 => run.length += 1,
@@ -493,7 +494,7 @@ impl File {
             }
         }
         release_run(space, run);
-        // In a file with holes, one may be left that leads to nothing.
+        // In a file with holes, an indirect block without any mapped block may be left.
         let end = self.end();
         while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= end) {
             release(space, indirect.block);
@@ -503,7 +504,7 @@ impl File {
 
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
-    // Files may go on from one group to the next without a gap only where groups have no metadata.
+    // A run may span two groups only if groups hold no metadata.
     let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
     let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });
@@ -534,7 +535,8 @@ mod tests {
         Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
     }
 
-    /// Writes by chance against a set of what is mapped; at last everything is free again.
+    /// Writes at random offsets and compares with a set of mapped blocks; finally everything is
+    /// free again.
     #[test]
     fn a_sparse_file_maps_what_was_written_and_nothing_else() {
         use std::collections::BTreeSet;

@@ -1,29 +1,28 @@
-//! Memory for changed blocks: places in a few large pieces of it. A directory of millions of names
-//! is met at another block for each of them, and in large pages the processor finds these soonest.
+//! Memory for changed blocks: slots in a few large pieces. A directory with millions of names is
+//! accessed at another block for each name; large pages make these accesses fast.
 
 use fslab_sys::huge_pages::prefer_large_pages;
 
-/// Large enough that an allocator takes it from the kernel as it is, which gives pages when they
-/// are first touched.
+/// Large enough that the allocator maps it directly, so that pages are allocated at first use.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// A place for a block.
+/// A slot for a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot(u32);
 
 impl Slot {
-    /// Places are numbered from 0, as they were first taken.
+    /// Slots are numbered from 0 in the order of their first use.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The memory.
+/// The memory of all slots.
 pub(super) struct Arena {
     block_bytes: usize,
     pieces: Vec<Box<[u8]>>,
     free: Vec<Slot>,
-    /// How many places were ever taken.
+    /// Number of slots that were ever taken.
     taken: u32,
 }
 
@@ -32,7 +31,7 @@ impl Arena {
         Self { block_bytes, pieces: Vec::new(), free: Vec::new(), taken: 0 }
     }
 
-    /// A place that nobody has. It holds what it was left with.
+    /// Returns a free slot. It holds the bytes of its last use.
     pub fn take(&mut self) -> Slot {
         if let Some(slot) = self.free.pop() {
             return slot;
@@ -41,19 +40,19 @@ impl Arena {
         self.taken += 1;
         if self.place(slot).0 == self.pieces.len() {
             let mut piece = vec![0; PIECE_BYTES].into_boxed_slice();
-            // Without them it is slower, and nothing else.
+            // A failure only costs speed.
             let _ = prefer_large_pages(&mut piece);
             self.pieces.push(piece);
         }
         slot
     }
 
-    /// Lets others have the place.
+    /// Frees a slot.
     pub fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
     }
 
-    /// The piece, and where in it.
+    /// Returns the piece of a slot and the offset in it.
     fn place(&self, slot: Slot) -> (usize, usize) {
         let in_piece = PIECE_BYTES / self.block_bytes;
         (slot.index() / in_piece, slot.index() % in_piece * self.block_bytes)

@@ -1,20 +1,21 @@
-//! What is known of blocks, by their numbers: rows of blocks side by side, found by hashing. The
-//! blocks of a directory mostly lie side by side, so that even of millions of names all that is
-//! known of its blocks is little memory, which the processor has at hand.
+//! A table of block states, indexed by block number: rows of consecutive blocks, found by hashing.
+//! The blocks of a directory are mostly consecutive. Even for millions of names their states
+//! therefore take little memory and stay in the processor's cache.
 
 use std::collections::HashMap;
 
 use crate::types::BlockNo;
 
-/// Hashes the numbers of blocks, which an image may choose, not by a plain multiplication.
+/// The hash for block numbers. An image may choose the numbers, so a plain multiplication is not
+/// safe.
 pub(crate) type Hashing = ahash::RandomState;
 
-/// Blocks of a row. What a lone block costs is a row, so they are short.
+/// Number of blocks in a row. Rows are short because a lone block costs a whole row.
 const ROW: u32 = 64;
 
 type Row<T> = [Option<T>; ROW as usize];
 
-/// What is known of some blocks.
+/// The states of some blocks.
 pub(super) struct Table<T> {
     rows: HashMap<u32, Box<Row<T>>, Hashing>,
     length: usize,
@@ -25,12 +26,12 @@ impl<T: Copy> Table<T> {
         Self { rows: HashMap::with_hasher(hashing), length: 0 }
     }
 
-    /// Of how many blocks something is known.
+    /// Returns the number of blocks with a state.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// The row of a block, and where in it.
+    /// Returns the row of a block and the index in it.
     fn place(block: BlockNo) -> (u32, usize) {
         (block.0 / ROW, (block.0 % ROW) as usize)
     }
@@ -66,7 +67,8 @@ impl<T: Copy> Table<T> {
     }
 }
 
-/// The same in each run, so that the same image is worked on in the same order.
+/// Returns the same hash function in every run, so that the same image is processed in the same
+/// order.
 pub(crate) fn hashing() -> Hashing {
     Hashing::with_seeds(
         0x243f_6a88_85a3_08d3,

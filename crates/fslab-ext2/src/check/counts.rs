@@ -1,5 +1,5 @@
-//! Last passes: names counted against what inodes say, and what is in use against bitmaps and the
-//! counts of groups and superblock.
+//! The last passes: compare the names found with the inodes' link counts, and the blocks and inodes
+//! in use with the bitmaps and with the counts of groups and superblock.
 
 use super::finding::{Problem, Subject};
 use super::image::Image;
@@ -7,7 +7,7 @@ use crate::bits;
 use crate::error::Result;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Compares the names that were found with those that inodes count.
+/// Compares the number of names found with the link counts of the inodes.
 pub(super) fn check_links(image: &mut Image) {
     for number in 1..image.inodes.len() {
         let no = InodeNo(number as u32);
@@ -17,8 +17,8 @@ pub(super) fn check_links(image: &mut Image) {
         }
         let directory = image.directories.get(&no);
         let hangs = directory.is_none_or(|one| one.parent.is_some() || no == InodeNo::ROOT);
-        // The '.' of a directory is a name, and the '..' of its own directories; only another
-        // one leads to it.
+        // A directory's own '.' counts as a name, and so does the '..' of each subdirectory; but
+        // only an entry in a parent connects it.
         if known.counted == 0 || !hangs {
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         } else if known.counted != known.stored {
@@ -28,7 +28,7 @@ pub(super) fn check_links(image: &mut Image) {
     }
 }
 
-/// Compares what is in use with bitmaps and counts.
+/// Compares the blocks and inodes in use with bitmaps and counts.
 pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     let (mut free_blocks, mut free_inodes) = (0, 0);
     for group in image.all_groups() {
@@ -43,8 +43,8 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// Compares what the superblock says of who used the file system last with a file system that
-/// nobody uses. That is no damage, to e2fsck neither, but who grows or shrinks it asks for it.
+/// Compares the superblock's state with that of an unused file system. A difference is no damage,
+/// for e2fsck neither, but growing and shrinking require that there is none.
 pub(super) fn check_state(image: &mut Image) {
     if image.superblock.has_stray_journal() {
         image.report.add(Subject::Superblock, None, Problem::StrayJournal);
@@ -58,8 +58,8 @@ pub(super) fn check_state(image: &mut Image) {
     }
 }
 
-/// The superblock's counts are only brought up to date when a file system is unmounted: e2fsck
-/// mentions them, and its verdict is "clean".
+/// Compares one of the superblock's counts. They are updated only by an unmount: e2fsck mentions a
+/// difference and still calls the file system clean.
 fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
     if stored != counted {
         of_superblock(image, Problem::Count { what, stored, counted });
@@ -76,7 +76,7 @@ fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, c
     }
 }
 
-/// Answers the free blocks and inodes of a group.
+/// Checks a group and returns its free blocks and inodes.
 fn check_group(image: &mut Image, no: GroupNo) -> Result<(u32, u32)> {
     let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
     let expected = Expected::of(image, no);
@@ -94,7 +94,7 @@ fn check_group(image: &mut Image, no: GroupNo) -> Result<(u32, u32)> {
     Ok((expected.free_blocks(), expected.free_inodes()))
 }
 
-/// Compares a bitmap of a group with what it should be.
+/// Compares a bitmap of a group with its expected content.
 fn check_bits(
     image: &mut Image,
     no: GroupNo,
@@ -118,9 +118,9 @@ fn check_bits(
     Ok(())
 }
 
-/// What a group should say of itself, by what is in use.
+/// The expected bitmaps and counts of a group, derived from what is in use.
 pub(super) struct Expected {
-    /// The bitmaps, with their padding.
+    /// The bitmaps, including their padding.
     pub(super) blocks: Vec<u8>,
     pub(super) inodes: Vec<u8>,
     pub(super) directories: u32,

@@ -1,4 +1,4 @@
-//! What a check finds: one sentence each, with the inode, block and path it is about.
+//! The findings of a check: one sentence each, with the inode, block and path concerned.
 
 use std::fmt;
 
@@ -6,126 +6,126 @@ use crate::flaw::{Flaw, kebab};
 use crate::lazy_features::Feature;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// A kind of damage, in words.
+/// A kind of damage, described in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Problem {
-    /// A block or inode can't be read as what it is.
+    /// A block or inode can't be parsed.
     #[error("{0}")]
     Unreadable(Flaw),
-    /// The inode contradicts itself.
+    /// The inode's fields contradict each other.
     #[error("the inode {0}")]
     BadInode(Flaw),
-    /// A pointer leads to no block of a file.
+    /// A pointer refers to a block that can't belong to a file.
     #[error("points to block {0}, which can't belong to a file")]
     BadPointer(u32),
-    /// A block belongs to more than one file, or to one twice.
+    /// A block belongs to several files, or to one file twice.
     #[error("shares block {0} with another owner")]
     SharedBlock(u32),
-    /// The count of sectors is wrong.
+    /// The sector count is wrong.
     #[error("counts {stored} sectors and has {counted}")]
     Sectors {
-        /// What the inode says.
+        /// The count stored in the inode.
         stored: u32,
-        /// What there is.
+        /// The actual count.
         counted: u64,
     },
-    /// The size contradicts the blocks.
+    /// The size contradicts the mapped blocks.
     #[error("has {size} bytes, and blocks up to number {blocks}")]
     Size {
-        /// What the inode says.
+        /// The size stored in the inode.
         size: u64,
-        /// Blocks up to the last one mapped.
+        /// Number of blocks up to the last mapped one.
         blocks: u64,
     },
     /// A hole in a directory.
     #[error("is a directory with a hole at its block {0}")]
     Hole(u32),
-    /// Something is wrong with a directory's block.
+    /// A directory block is damaged.
     #[error("its directory block {block}: {what}")]
     DirectoryBlock {
-        /// Which block, counted within the directory.
+        /// The index of the block in the directory.
         block: u32,
-        /// What is wrong.
+        /// The flaw.
         what: Flaw,
     },
-    /// An entry of a directory that can't be.
+    /// An entry of a directory is invalid.
     #[error("has an entry for inode {target}, at byte {offset}, that {what}")]
     Entry {
-        /// The inode it names.
+        /// The inode that it refers to.
         target: InodeNo,
-        /// Where it is in its block, in bytes.
+        /// Its offset in its block, in bytes.
         offset: u32,
-        /// What is wrong.
+        /// The flaw.
         what: Flaw,
     },
-    /// `..` leads elsewhere.
+    /// `..` refers to another directory than the parent.
     #[error("has inode {stored} as '..', and is in inode {parent}")]
     Parent {
-        /// What `..` says.
+        /// The inode that `..` refers to.
         stored: InodeNo,
         /// The directory that has an entry for it.
         parent: InodeNo,
     },
-    /// A directory or file in use that no path leads to.
+    /// A file or directory is in use but has no path.
     #[error("is in use, and no path leads to it")]
     Unattached,
-    /// The count of names is wrong.
+    /// The link count is wrong.
     #[error("counts {stored} names and has {counted}")]
     Links {
-        /// What the inode says.
+        /// The count stored in the inode.
         stored: u32,
-        /// What there are.
+        /// The number of names found.
         counted: u32,
     },
-    /// A bit of a bitmap of blocks is wrong.
+    /// A bit of a block bitmap is wrong.
     #[error("is {} in the bitmap of blocks", contradiction(*used))]
     BlockBit {
         /// Whether the block is in use.
         used: bool,
     },
-    /// A bit of a bitmap of inodes is wrong.
+    /// A bit of an inode bitmap is wrong.
     #[error("is {} in the bitmap of inodes", contradiction(*used))]
     InodeBit {
         /// Whether the inode is in use.
         used: bool,
     },
-    /// Bits behind the end of a bitmap are not 1.
+    /// The padding bits of a bitmap are not all 1.
     #[error("has a bitmap whose padding is not all ones")]
     Padding,
     /// A count of a group or of the superblock is wrong.
     #[error("counts {stored} {what} and has {counted}")]
     Count {
-        /// What is counted.
+        /// The name of the count.
         what: &'static str,
-        /// What is stored.
+        /// The stored count.
         stored: u32,
-        /// What there are.
+        /// The actual count.
         counted: u32,
     },
-    /// The superblock begins a list of removed files that were open.
+    /// The superblock has a list of orphans: files that were removed while they were open.
     #[error("has inode {0} as the last file that was removed while it was open")]
     Orphans(InodeNo),
-    /// The superblock says that the file system was not left in order.
+    /// The superblock does not mark the file system as clean.
     #[error("says that the file system was not unmounted in order, or that errors were seen")]
     NotInOrder,
-    /// The superblock says where a journal is, and not that there is one.
+    /// The superblock refers to a journal, but its features name none.
     #[error("says where a journal is, and the file system has none")]
     StrayJournal,
-    /// A feature is used that the superblock doesn't name.
+    /// A feature is used that the superblock does not name.
     #[error("doesn't name the feature {0}, which is used")]
     UnnamedFeature(Feature),
-    /// The block of extended attributes is shared by another number of inodes than it says.
+    /// The owner count of an extended attribute block is wrong.
     #[error("its attribute block counts {stored} owners and has {counted}")]
     AttributeOwners {
-        /// What the block says.
+        /// The count stored in the block.
         stored: u32,
-        /// How many there are.
+        /// The number of inodes that use it.
         counted: u32,
     },
 }
 
 impl Problem {
-    /// A stable name in kebab-case: that of the flaw, where there is one.
+    /// Returns a stable name in kebab-case: that of the flaw if there is one.
     #[must_use]
     pub fn code(&self) -> String {
         match self {
@@ -139,7 +139,7 @@ impl Problem {
     }
 }
 
-/// Where a problem is.
+/// The place of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The superblock.
@@ -148,22 +148,22 @@ pub enum Subject {
     Group(GroupNo),
     /// An inode.
     Inode(InodeNo),
-    /// A block that is no inode's.
+    /// A block that belongs to no inode.
     Block(BlockNo),
 }
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where.
+    /// The place.
     pub subject: Subject,
-    /// What.
+    /// The problem.
     pub problem: Problem,
-    /// The block of the device that shows it, where it is one.
+    /// The device block concerned, if there is exactly one.
     pub block: Option<BlockNo>,
-    /// A path to the inode, as far as there is one.
+    /// A path to the inode, if it has one.
     pub path: Option<Vec<u8>>,
-    /// What e2fsck does not look for or does not count against a file system.
+    /// Whether e2fsck does not look for this problem or does not count it as damage.
     pub beyond_e2fsck: bool,
 }
 
@@ -185,24 +185,24 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order of the passes; at most [`FINDINGS_MAX`].
+    /// The findings in the order of the passes; at most [`FINDINGS_MAX`] for a user.
     pub findings: Vec<Finding>,
-    /// How many findings are kept.
+    /// Maximum number of findings kept.
     limit: usize,
-    /// More were found than are listed.
+    /// Whether more problems were found than are listed.
     pub more: bool,
-    /// Inodes in use.
+    /// Number of inodes in use.
     pub inodes: u32,
-    /// Directories among them.
+    /// Number of directories among them.
     pub directories: u32,
-    /// Blocks in use, those of the file system itself included.
+    /// Number of blocks in use, including those of the file system itself.
     pub blocks: u32,
 }
 
-/// The most findings that are kept for a user.
+/// Maximum number of findings kept for a user.
 pub const FINDINGS_MAX: usize = 1000;
 
 impl Report {
@@ -212,12 +212,12 @@ impl Report {
         self.findings.iter().all(|finding| finding.beyond_e2fsck)
     }
 
-    /// An empty report that keeps so many findings.
+    /// Makes an empty report that keeps at most `findings_max` findings.
     pub(crate) fn with_limit(findings_max: usize) -> Self {
         Self { limit: findings_max, ..Self::default() }
     }
 
-    /// Keeps the first findings only.
+    /// Keeps only the first findings.
     pub(crate) fn cut(&mut self, findings_max: usize) {
         self.more |= self.findings.len() > findings_max;
         self.findings.truncate(findings_max);
@@ -227,7 +227,7 @@ impl Report {
         self.add_beyond(subject, block, problem, false);
     }
 
-    /// Adds a finding; `beyond_e2fsck` where e2fsck does not count it.
+    /// Adds a finding; `beyond_e2fsck` marks one that e2fsck does not count.
     pub(crate) fn add_beyond(
         &mut self,
         subject: Subject,
@@ -243,7 +243,7 @@ impl Report {
     }
 }
 
-/// What a bit says, against what is so.
+/// Describes a wrong bit: the actual use of the block or inode, and what the bitmap says.
 fn contradiction(used: bool) -> &'static str {
     if used { "in use and free" } else { "unused and taken" }
 }

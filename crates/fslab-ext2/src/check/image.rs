@@ -1,4 +1,4 @@
-//! What all passes of a check look at, and what they note for the next.
+//! The state shared by all passes of a check: the image and the results of earlier passes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::lazy_features::Feature;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
 
-/// Unchanged blocks that are kept, in bytes.
+/// Maximum size of the cache of unchanged blocks, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// An image that is checked, and what is known of it so far.
+/// An image that is being checked, and what is known about it so far.
 pub(super) struct Image {
     pub(super) superblock: Superblock,
     pub(super) groups: Vec<Group>,
@@ -30,46 +30,46 @@ pub(super) struct Image {
     pub(super) report: Report,
     /// The blocks in use.
     claimed: Bitmap,
-    /// By inode number, from 0.
+    /// Indexed by inode number; index 0 is unused.
     pub(super) inodes: Vec<Known>,
     pub(super) directories: BTreeMap<InodeNo, Directory>,
-    /// Blocks of attributes: what they say, how many inodes have them.
+    /// For each attribute block, its stored owner count and the number of inodes that use it.
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
-    /// Indirect blocks, and the inode that each belongs to.
+    /// Indirect blocks and the inode that each belongs to.
     pub(super) tables: HashMap<BlockNo, InodeNo>,
-    /// Behind the last block that is of the inode of bad blocks; 0 without any.
+    /// One more than the last block of the bad blocks inode; 0 if it has none.
     pub(super) bad_end: u32,
-    /// Features that inodes use.
+    /// The features used by inodes.
     pub(super) used: HashSet<Feature>,
 }
 
-/// What is known of an inode.
+/// What is known about an inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
-    /// `None` for one that is not in use.
+    /// `None` for an inode that is not in use.
     pub(super) kind: Option<FileKind>,
-    /// Names, as the inode counts them.
+    /// The link count stored in the inode.
     pub(super) stored: u32,
-    /// Names that were found.
+    /// The number of names found.
     pub(super) counted: u32,
 }
 
-/// A directory: its blocks, and where it hangs.
+/// A directory's blocks and its place in the tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) blocks: Vec<BlockNo>,
     pub(super) indexed: bool,
-    /// What `..` says.
+    /// The inode that `..` refers to.
     pub(super) dotdot: Option<InodeNo>,
     /// The directory that has an entry for it.
     pub(super) parent: Option<InodeNo>,
 }
 
 impl Image {
-    /// Reads superblock and descriptors, where all features are known.
+    /// Reads superblock and group descriptors; fails if a feature is unknown.
     pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
-        // What an unknown feature stores looks like damage.
+        // Data of an unknown feature would look like damage.
         superblock.check_writable()?;
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
@@ -106,11 +106,12 @@ impl Image {
                 (group.inode_bitmap, 1),
             ];
             for (start, length) in pieces {
-                // They don't overlap, or the group could not have been read.
+                // The metadata blocks of a group do not overlap, or the group could not have been
+                // read.
                 let _taken = self.claimed.take(start.0..start.0 + length);
             }
         }
-        // Nothing is ever put before the first group.
+        // The blocks before the first group are never allocated.
         let _taken = self.claimed.take(0..geometry.first_data_block);
     }
 
@@ -118,7 +119,7 @@ impl Image {
         !self.claimed.is_free(block.0)
     }
 
-    /// Notes that an inode has a block; `false` where it can't have it.
+    /// Records that an inode owns a block; returns `false` if it can't own it.
     pub(super) fn claim(&mut self, no: InodeNo, pointer: u32) -> bool {
         let subject = Subject::Inode(no);
         let block = BlockNo(pointer);
@@ -133,25 +134,25 @@ impl Image {
         is_free
     }
 
-    /// Takes the first block that nobody has; `None` where there is none.
+    /// Claims the first block without an owner; `None` if there is none.
     pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
         let block = self.claimed.next_free(0)?;
         self.claimed.take(block..block + 1).then_some(BlockNo(block))
     }
 
-    /// Where an inode's bytes are: block and offset.
+    /// Returns the block and offset of an inode's bytes.
     pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
         Group::place_of_inode(&self.groups, self.geometry(), no)
     }
 
-    /// An inode's fields; `None` for an inode that does not exist.
+    /// Returns an inode's fields; `None` for an inode that does not exist.
     pub(super) fn raw_inode(&self, no: InodeNo) -> Result<Option<RawInode>> {
         let Some((block, offset)) = self.place_of_inode(no) else { return Ok(None) };
         let bytes = self.cache.read(block)?;
         Ok(RawInode::read_from_prefix(&bytes[offset..]).ok().map(|(raw, _)| raw))
     }
 
-    /// Changes an inode's fields; `false` for an inode that does not exist.
+    /// Changes an inode's fields; returns `false` for an inode that does not exist.
     pub(super) fn change_inode(
         &mut self,
         no: InodeNo,
@@ -164,7 +165,7 @@ impl Image {
         })
     }
 
-    /// Makes an inode's bytes those of a new file.
+    /// Replaces an inode's bytes by those of a new file.
     pub(super) fn store_inode(&mut self, new: &Inode) -> Result<()> {
         let Some((block, offset)) = self.place_of_inode(new.no) else { return Ok(()) };
         let end = offset + self.geometry().inode_size as usize;
@@ -174,17 +175,17 @@ impl Image {
         })
     }
 
-    /// What an inode is; `None` for one that is not in use or does not exist.
+    /// Returns the kind of an inode; `None` if it is not in use or does not exist.
     pub(super) fn kind(&self, no: InodeNo) -> Option<FileKind> {
         self.inodes.get(no.0 as usize).and_then(|known| known.kind)
     }
 
-    /// Whether an inode is in use, or one of the file system's own.
+    /// Whether an inode is in use or reserved for the file system.
     pub(super) fn is_inode_used(&self, no: InodeNo) -> bool {
         self.kind(no).is_some() || self.is_reserved(no)
     }
 
-    /// Whether an inode is one of the file system's own.
+    /// Whether an inode is reserved for the file system.
     pub(super) fn is_reserved(&self, no: InodeNo) -> bool {
         no != InodeNo::ROOT && no < self.geometry().first_inode
     }

@@ -1,4 +1,4 @@
-//! First pass: every inode by itself, and the blocks it has.
+//! The first pass: checks every inode by itself, with its blocks.
 
 use fslab_vfs::FileKind;
 use zerocopy::FromBytes;
@@ -14,20 +14,20 @@ use crate::pointer_tree::{self, Pointer, WHOLE_FILE};
 use crate::types::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
-/// The inode that has the blocks kept for more descriptors.
+/// The inode that owns the blocks reserved for more group descriptors.
 const RESIZE: InodeNo = InodeNo(7);
-/// The place in its map from which these blocks are reached.
+/// The index in its map of the pointer to these blocks.
 const RESIZE_SLOT: usize = 13;
-/// The inode that has the bad blocks.
+/// The inode that owns the bad blocks.
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
-/// `i_flags`: an inode that AFS put where it is. Kernels take no notice of it.
+/// `i_flags`: an inode that AFS placed. Kernels ignore it.
 const IMAGIC: u32 = 0x2000;
-/// The inode of whoever loads the system.
+/// The boot loader's inode.
 const BOOT_LOADER: InodeNo = InodeNo(5);
-/// The inodes of the quotas of users and groups, and of the journal.
+/// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
 
-/// Looks at every inode.
+/// Checks every inode.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let geometry = *image.geometry();
     for group in image.all_groups() {
@@ -48,7 +48,7 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// What is used must be named.
+/// Checks that the superblock names every feature in use.
 fn check_features(image: &mut Image) {
     for feature in Feature::ALL {
         if image.used.contains(&feature) && !feature.is_named_by(&image.superblock) {
@@ -60,7 +60,7 @@ fn check_features(image: &mut Image) {
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
     if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
-        // What it leads to are the blocks kept behind the descriptors.
+        // Its blocks are those reserved after the group descriptors.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());
         }
@@ -93,7 +93,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     check_used(image, no, raw, bytes)
 }
 
-/// The inode of bad blocks has a map and nothing else; no kind and no names either.
+/// Checks the bad blocks inode: it has only a map, and neither kind nor names.
 fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     let half_words = [raw.i_mode, raw.i_uid, raw.i_gid, raw.i_links_count];
     if half_words.iter().any(|word| word.get() != 0) || raw.i_file_acl_lo.get() != 0 {
@@ -107,9 +107,10 @@ fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     Ok(())
 }
 
-/// Of the file system's own inodes, those without a use have no blocks and no impossible size.
-/// Those for quotas and a journal may have a mode, but no names; for the others it is the reverse.
-/// So e2fsck has it.
+/// Checks a reserved inode without a use: it has no blocks and no impossible size, as in e2fsck.
+/// The inodes of quotas and journal may have a mode but no names; the others may have names but no
+/// mode. Two exceptions: the boot loader's may have any mode except a directory's, and the resize
+/// inode may be a regular file.
 fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
     let has_names = raw.i_links_count.get() != 0 || raw.i_block[0].get() != 0;
     if QUOTAS_AND_JOURNAL.contains(&no) && has_names {
@@ -189,14 +190,14 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     check_blocks(image, &inode)
 }
 
-/// What was counted while walking through an inode's pointers.
+/// Counts gathered while walking an inode's pointers.
 #[derive(Default)]
 struct Walk {
-    /// Data blocks in the order of the file, for directories.
+    /// The data blocks of a directory or symbolic link, in file order.
     data: Vec<BlockNo>,
     keep: bool,
     blocks: u64,
-    /// One more than the last block of the file that is mapped.
+    /// One more than the index of the last mapped block of the file.
     end: u64,
     hole: Option<u32>,
 }
@@ -227,8 +228,8 @@ fn check_blocks(image: &mut Image, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// As with e2fsck, the size says whether the target is in the inode, and a target ends before the
-/// bytes that hold it do.
+/// Checks a symbolic link. As in e2fsck, the size tells whether the target is in the inode, and a
+/// target ends before the bytes that hold it do.
 fn check_symlink(image: &mut Image, inode: &Inode) -> Result<()> {
     let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
     let target: Vec<u8> = if size <= FAST_TARGET_MAX as u64 {
@@ -289,7 +290,7 @@ fn check_counts(image: &mut Image, inode: &Inode, walk: &Walk) {
     let (size, end) = (inode.size, walk.end);
     let fits = match inode.kind {
         FileKind::Directory => size == end * block && end > 0,
-        // A file may end within its last block; blocks behind that were kept for it.
+        // A file may end within its last block; the blocks after that one were preallocated for it.
         _ => end == 0 || size >= (end - 1) * block,
     };
     let largest = image.geometry().size_max();

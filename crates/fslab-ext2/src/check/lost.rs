@@ -1,8 +1,8 @@
-//! Names for files and directories that have none: `#NUMBER` in `lost+found`, which is made where
-//! it is missing.
+//! Attaches files and directories without a name to `lost+found` as `#NUMBER`; the directory is
+//! made if it is missing.
 //!
-//! The directory is used as a linear one, and grows. Its blocks are filled in their order, and one
-//! that was full is not looked at again, so that any number of names costs a look at each block.
+//! The directory is used in linear form and grows. Its blocks are filled in order, and a full block
+//! is not searched again, so that any number of names needs only one look at each block.
 
 use std::collections::HashSet;
 
@@ -23,19 +23,19 @@ use crate::types::{BlockNo, FileBlock, InodeNo};
 /// The name of the directory in the root.
 const NAME: &[u8] = b"lost+found";
 
-/// The directory, as far as it is known in one round of repair.
+/// The state of the directory during one round of repair.
 pub(super) struct LostAndFound {
-    /// `None` until it is wanted, then `None` within where there can be no such directory.
+    /// `None` until first use; the inner `None` means that there can be no such directory.
     opened: Option<Option<Opened>>,
-    /// When it is made, where it is missing.
+    /// The creation time of the directory if it is missing.
     now: Timestamp,
 }
 
 struct Opened {
     no: InodeNo,
-    /// Names that begin as those made here do.
+    /// Existing names that begin like those made here.
     taken: HashSet<Vec<u8>>,
-    /// The first block, counted within the directory, that may have room.
+    /// The index of the first directory block that may have room.
     first: usize,
 }
 
@@ -44,7 +44,7 @@ impl LostAndFound {
         Self { opened: None, now }
     }
 
-    /// Names an inode; `false` where there is no directory or no room for it.
+    /// Attaches an inode; returns `false` if there is no directory or no space for the name.
     pub(super) fn attach(&mut self, image: &mut Image, no: InodeNo) -> Result<bool> {
         let Some(kind) = image.kind(no) else { return Ok(false) };
         if self.opened.is_none() {
@@ -65,14 +65,14 @@ impl Opened {
     fn lost_and_found(image: &mut Image, now: Timestamp) -> Result<Option<Self>> {
         let found = match find(image)? {
             Some((no, Some(FileKind::Directory))) => Some(no),
-            // Something else has the name.
+            // The name belongs to another kind of file.
             Some(_) => None,
             None => make(image, now)?,
         };
         found.map_or(Ok(None), |no| Self::new(image, no))
     }
 
-    /// A directory, which becomes a linear one; `None` for what is no directory.
+    /// Opens a directory and makes it linear; `None` if the inode is not a directory.
     fn new(image: &mut Image, no: InodeNo) -> Result<Option<Self>> {
         let mut taken = HashSet::new();
         let Some(directory) = image.directories.get_mut(&no) else { return Ok(None) };
@@ -128,7 +128,7 @@ impl Opened {
     }
 }
 
-/// What the root has under the name: an inode, and what it is.
+/// Returns the inode and kind of the root's entry with this name.
 fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
     for block in &root.blocks {
@@ -141,7 +141,7 @@ fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     Ok(None)
 }
 
-/// Makes the directory; `None` where there is no root, no inode or no room for it.
+/// Makes the directory; `None` if there is no root, no free inode or no space for it.
 fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let Some(mut root) = Opened::new(image, InodeNo::ROOT)? else { return Ok(None) };
     let Some(no) = free_inode(image)? else { return Ok(None) };
@@ -161,7 +161,7 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     Ok(Some(no))
 }
 
-/// As mkfs makes it.
+/// Builds the inode as mkfs does.
 fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
@@ -173,7 +173,7 @@ fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestam
     }
 }
 
-/// An inode that nothing uses, whatever it holds.
+/// Returns an inode that is not in use, whatever bytes it holds.
 fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     let geometry = image.geometry();
     for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
@@ -186,8 +186,8 @@ fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     Ok(None)
 }
 
-/// Adds an empty block to the directory; `false` where there is no room, or where its size or its
-/// pointers are damaged.
+/// Appends an empty block to the directory. Returns `false` if there is no space, or if the
+/// directory's size or pointers are damaged.
 fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     let Some(raw) = image.raw_inode(no)? else { return Ok(false) };
     let Some(count) = image.directories.get(&no).map(|one| one.blocks.len() as u32) else {
@@ -213,8 +213,8 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes a directory's block lie at a place of the device; answers how many indirect blocks were
-/// added for that, or `None` where there is no room for them.
+/// Maps a block of a directory to a device block. Returns the number of indirect blocks added for
+/// that, or `None` if there is no space for them.
 fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Option<u32>> {
     let path = PointerPath::to(image.geometry().block_size, FileBlock(index));
     let Some(path) = path else { return Ok(None) };

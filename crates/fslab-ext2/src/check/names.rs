@@ -1,4 +1,5 @@
-//! Second pass: directories, entry by entry; third: whether each hangs where it says.
+//! The second pass checks directories, entry by entry; the third checks the parent of each
+//! directory.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -13,7 +14,7 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::{BlockNo, InodeNo};
 
-/// Looks at every directory.
+/// Checks every directory.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let rules = image.rules();
     let numbers: Vec<InodeNo> = image.directories.keys().copied().collect();
@@ -41,7 +42,7 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
         if !all.repeated.is_empty() {
             check_repeated(image, no, &directory, &all.repeated)?;
         }
-        // What has no block at all has a size that contradicts that, which was said.
+        // A directory without any block has a wrong size, which has been reported.
         if directory.indexed && !directory.blocks.is_empty() {
             check_index(image, no, &directory)?;
         }
@@ -51,11 +52,11 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// The names of a directory, as hashes: some bytes for each, however long they are.
+/// The names of a directory as hashes: some bytes per name, whatever its length.
 #[derive(Default)]
 struct AllNames {
     seen: HashSet<u64>,
-    /// Hashes of more than one name, or of one that is there twice.
+    /// Hashes shared by several names, or of a name that occurs twice.
     repeated: HashSet<u64>,
 }
 
@@ -74,7 +75,7 @@ impl AllNames {
     }
 }
 
-/// Finds names with these hashes that are in two blocks; e2fsck looks at each block by itself.
+/// Finds names with these hashes that occur in two blocks; e2fsck checks each block by itself.
 fn check_repeated(
     image: &mut Image,
     no: InodeNo,
@@ -92,7 +93,7 @@ fn check_repeated(
             if !hashes.contains(&AllNames::hash(entry.name)) {
                 continue;
             }
-            // One that is twice in a block was found there.
+            // A name that occurs twice in one block has been found there.
             let first = *places.entry(entry.name.to_vec()).or_insert(block);
             if first != block {
                 let offset = entry.offset as u32;
@@ -115,7 +116,7 @@ fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<
             Subject::Inode(no),
             directory.blocks.get(block as usize).copied(),
             Problem::DirectoryBlock { block, what: flaw.what },
-            // e2fsck overlooks this one; the kernel does not find all names then.
+            // e2fsck overlooks this flaw, although the kernel does not find all names then.
             flaw.what == Flaw::HashUnreachable,
         );
     }
@@ -126,7 +127,7 @@ fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<
 struct Page<'a> {
     no: InodeNo,
     block: BlockNo,
-    /// Counted within the directory.
+    /// The index of the block in the directory.
     index: u32,
     rules: &'a Rules,
     names: HashSet<Vec<u8>>,
@@ -145,14 +146,14 @@ impl Page<'_> {
         image.report.add_beyond(subject, Some(self.block), problem, beyond_e2fsck);
     }
 
-    /// An entry that tells no kind is one that e2fsck completes without a word.
+    /// Checks the kind of an entry. e2fsck silently fills in a missing kind.
     fn check_kind(&self, image: &mut Image, entry: &Entry<'_>, right: EntryKind) {
         if entry.kind != right {
             self.wrong(image, entry, Flaw::WrongKind, entry.kind == EntryKind::UNKNOWN);
         }
     }
 
-    /// The first two entries; answers what `..` says.
+    /// Checks one of the first two entries; returns the inode that `..` refers to.
     fn check_dot(
         &self,
         image: &mut Image,
@@ -179,7 +180,7 @@ impl Page<'_> {
         (number == 1).then_some(target)
     }
 
-    /// Whether an entry stands for a file.
+    /// Checks an entry; returns whether it refers to a file.
     fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) -> bool {
         let Some(target) = entry.inode else { return false };
         let flaw = self.flaw_of_entry(image, entry, target);
@@ -227,9 +228,9 @@ impl Page<'_> {
         }
     }
 
-    /// Notes where a directory hangs; `false` if it already hangs elsewhere.
+    /// Records the parent of a directory; returns `false` if it already has another one.
     fn adopt(&self, image: &mut Image, child: InodeNo) -> bool {
-        // A directory can't be in the map while its own entries are looked at.
+        // A directory is not in the map while its own entries are checked.
         match image.directories.get_mut(&child) {
             Some(directory) if directory.parent.is_none() => {
                 directory.parent = Some(self.no);
@@ -240,7 +241,7 @@ impl Page<'_> {
     }
 }
 
-/// Each directory must be reached from the root, and its `..` be where it hangs.
+/// Checks that each directory can be reached from the root and that its `..` refers to its parent.
 fn resolve_parents(image: &mut Image) {
     let mut reached: HashMap<InodeNo, bool> = HashMap::from([(InodeNo::ROOT, true)]);
     if !image.directories.contains_key(&InodeNo::ROOT) {
@@ -258,7 +259,7 @@ fn resolve_parents(image: &mut Image) {
             image.report.add(Subject::Inode(no), None, problem);
         }
         if !reaches_root(image, no, &mut reached) && parent.is_some() {
-            // One without any parent is told of where names are counted.
+            // A directory without a parent is reported where names are counted.
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         }
     }
@@ -271,7 +272,7 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Whoever comes back here went in a circle.
+        // Reaching this directory again would mean a cycle.
         reached.insert(at, false);
         way.push(at);
         match image.directories.get(&at).and_then(|directory| directory.parent) {

@@ -1,4 +1,4 @@
-//! A path for each inode that something was found about.
+//! Finds a path for each inode with a finding.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::dir::entry::Entries;
 use crate::error::Result;
 use crate::types::InodeNo;
 
-/// The most directories of a path.
+/// Maximum number of directories in a path.
 const DEPTH_MAX: usize = 256;
 
 /// Fills in the paths of the findings.
@@ -41,7 +41,7 @@ fn inode_of(finding: &super::Finding) -> Option<InodeNo> {
 
 type Places = HashMap<InodeNo, (InodeNo, Vec<u8>)>;
 
-/// The directory and name of each of these inodes.
+/// Returns the parent directory and name of each of these inodes.
 fn places_of(image: &Image, wanted: &HashSet<InodeNo>) -> Result<Places> {
     let mut places = Places::new();
     for (&no, directory) in &image.directories {

@@ -1,7 +1,7 @@
-//! Pointers of inodes and indirect blocks, for repair.
+//! Repair of pointers in inodes and indirect blocks.
 //!
-//! Those that lead where they can't become holes. Of those that lead where another file is, the
-//! later owner gets a block of its own with the same bytes.
+//! Pointers to invalid blocks become holes. If several files share a block, the later owners get a
+//! block of their own with the same bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pointer_tree::{self, Pointer, Slot, WHOLE_FILE, pointer, set_pointer};
 use crate::types::{BlockNo, InodeNo};
 
-/// Where pointers that are to be mended are kept: of one inode at a time and found in one search,
-/// because damage can give a file thousands of them.
+/// The slots of the pointers to be repaired. They are searched once per inode and kept for one
+/// inode at a time, because damage can give a file thousands of them.
 pub(super) struct Places {
     wanted: HashMap<InodeNo, HashSet<u32>>,
     of: Option<InodeNo>,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Those of what was found.
+    /// Selects the pointers named in the findings.
     pub(super) fn of(findings: &[Finding]) -> Self {
         let mut wanted: HashMap<InodeNo, HashSet<u32>> = HashMap::new();
         for finding in findings {
@@ -39,7 +39,8 @@ impl Places {
         Self { wanted, of: None, found: HashMap::new() }
     }
 
-    /// Makes a hole of every pointer of an inode that has a value; `false` where there is none.
+    /// Turns every pointer of an inode with this value into a hole; returns `false` if there is
+    /// none.
     pub(super) fn clear(&mut self, image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
         let slots = std::mem::take(self.slots(image, no, pointer)?);
         for slot in &slots {
@@ -48,31 +49,31 @@ impl Places {
         Ok(!slots.is_empty())
     }
 
-    /// Gives an inode a copy of a block that others have too; `false` where there is no room.
+    /// Gives an inode a copy of a shared block; returns `false` if there is no space.
     pub(super) fn copy_shared(
         &mut self,
         image: &mut Image,
         no: InodeNo,
         pointer: u32,
     ) -> Result<bool> {
-        // What was found earlier in the order of the map is the rightful one.
+        // The owner that comes first in the order of the map keeps the block.
         let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
         let is_symlink = image.kind(no) == Some(FileKind::Symlink);
         if is_symlink && !matches!(slot, Slot::Inode(0)) {
-            // Its target is in the first block.
+            // The target of the link is in the first block.
             return set(image, no, slot, 0);
         }
         let Some(copy) = image.take_unclaimed() else { return Ok(false) };
         let bytes = image.cache.read(BlockNo(pointer))?;
         image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
         if image.tables.contains_key(&BlockNo(pointer)) {
-            // What it led to may be led to no more.
+            // The blocks below it may no longer be reachable, so the slots must be searched again.
             self.of = None;
         }
         set(image, no, slot, copy.0)
     }
 
-    /// The places of a pointer, in the order of the map.
+    /// Returns the slots of a pointer, in the order of the map.
     fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
         if self.of != Some(no) {
             self.found = search(image, no, self.wanted.entry(no).or_default())?;
@@ -82,7 +83,7 @@ impl Places {
     }
 }
 
-/// The value of a pointer; 0 where there is none.
+/// Returns the value of a pointer; 0 if the slot does not exist.
 pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
     match slot {
         Slot::Inode(index) => {
@@ -93,7 +94,7 @@ pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
     }
 }
 
-/// Changes a pointer; `false` where there is none.
+/// Changes a pointer; returns `false` if the slot does not exist.
 pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     match slot {
         Slot::Inode(index) => {
@@ -106,9 +107,9 @@ pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Res
     }
 }
 
-/// Searches an inode's pointers, in the indirect blocks that belong to it: damage can make others
-/// lead to the blocks of other files and of the file system, which are not to be changed. Each is
-/// looked at once: damage can make their tree a circle.
+/// Searches an inode's pointers, only in indirect blocks that belong to it. Damage can make other
+/// pointers refer to blocks of other files and of the file system, which must not be changed. Each
+/// block is read once, because damage can also make the tree cyclic.
 fn search(image: &Image, no: InodeNo, wanted: &HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
     let (mut seen, mut found) = (HashSet::new(), HashMap::<u32, Vec<Slot>>::new());
     let Some(raw) = image.raw_inode(no)? else { return Ok(found) };

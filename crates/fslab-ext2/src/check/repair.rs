@@ -1,17 +1,19 @@
-//! Mends what a check found, where there is one way to do so and nothing is lost by it.
+//! Repairs what a check found, where there is only one way to do so and nothing is lost by it.
 //!
-//! - entries of directories that can't be: taken out, or given the right kind;
-//! - damaged records: the rest of their block becomes free; a damaged index is dropped and the
-//!   directory is a linear one again;
-//! - `..`, counts of names and sectors, times of deletion: set to what was found;
-//! - files without a path: named `#NUMBER` in `lost+found`, which is made and grows as needed;
-//! - pointers to nowhere: become holes; blocks with two owners: the later one gets a copy;
-//! - features that are used and not named by the superblock: named there;
-//! - bitmaps and counts: made again, once nothing else is wrong. Then the superblock says that all
-//!   is in order and that no removed file is open.
+//! - Invalid entries of directories are removed, or get the right kind.
+//! - After a damaged record, the rest of the block becomes free. A damaged index is dropped; the
+//!   directory becomes linear again.
+//! - `..`, link counts and sector counts are set to what was found.
+//! - Times of deletion are cleared for inodes in use and set for others. Fields of newer formats
+//!   become 0.
+//! - Files without a path are named `#NUMBER` in `lost+found`, which is made and grows as needed.
+//! - Invalid pointers become holes. Of the owners of a shared block, the later ones get copies.
+//! - Features in use are named in the superblock; a reference to a missing journal is removed.
+//! - Bitmaps and counts are rebuilt once nothing else is wrong. The superblock is then marked
+//!   clean, with an empty list of orphans.
 //!
-//! Not mended, and left in the report: holes of directories and sizes of files, attributes, inodes
-//! that can't be read, descriptors and superblock.
+//! Not repaired, and left in the report: holes in directories, sizes of files, attributes,
+//! unreadable inodes, group descriptors, and other damage of the superblock.
 
 use std::sync::Arc;
 
@@ -30,33 +32,34 @@ use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::types::{BlockNo, InodeNo};
 
-/// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
+/// Maximum number of findings repaired in one round: about 10 MiB. A round reads all metadata.
 const FINDINGS_AT_ONCE: usize = 100_000;
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was found and mended, in that order.
+    /// The findings that were repaired, in order.
     pub mended: Vec<Finding>,
-    /// What is still wrong.
+    /// The problems that remain.
     pub left: Report,
 }
 
-/// Checks and mends in turn, until nothing is wrong or nothing more can be mended.
+/// Checks and repairs in turn, until nothing is wrong or nothing more can be repaired.
 ///
 /// # Errors
-/// As [`super::check`], and what writing to the device answers.
+/// The same as [`super::check`], and errors of writing to the device.
 pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired> {
     repair_in_rounds(device, now, FINDINGS_AT_ONCE)
 }
 
-/// As [`repair`], with so many findings at most in a round.
+/// Does the same as [`repair`], with at most `findings_max` findings per round.
 fn repair_in_rounds(
     device: &Arc<dyn BlockDevice>,
     now: Timestamp,
     findings_max: usize,
 ) -> Result<Repaired> {
-    /// Mending one thing shows another: a directory that is reached again leads to others.
+    /// A repair can reveal other problems: a directory that is attached again leads to more
+    /// directories.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
     let mut rounds = 0;
@@ -65,7 +68,7 @@ fn repair_in_rounds(
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };
-        // A long list takes more rounds; not even damage of everything takes more than this.
+        // A long list takes more rounds; even damage of everything takes no more than this.
         let geometry = image.geometry();
         let longest = geometry.inodes() as usize + geometry.blocks as usize;
         let before = mended.len();
@@ -80,11 +83,12 @@ fn repair_in_rounds(
     }
 }
 
-/// Answers what was mended.
+/// Repairs what it can and returns the repaired findings.
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
-        // To be written with the counts. What is not in use is free then, whatever lists led to it.
+        // Written together with the counts. Inodes not in use become free, whatever list named
+        // them.
         let raw = image.superblock.raw_mut();
         raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
         raw.s_last_orphan = 0.into();
@@ -138,7 +142,7 @@ fn mend_inode(
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),
-        // A copy of a bad block would be a good one.
+        // A bad block must not be replaced by a copy in a good one.
         Problem::SharedBlock(_) if no == BAD_BLOCKS => Ok(false),
         Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
@@ -179,7 +183,7 @@ fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
     })
 }
 
-/// Gives an entry the kind of its inode, or takes it out.
+/// Sets the kind of an entry to that of its inode, or removes the entry.
 fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32) -> Result<bool> {
     let Some(block) = finding.block else { return Ok(false) };
     let right = image.kind(target).map(|kind| image.rules().told(kind.into()));
@@ -187,14 +191,14 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };
         if found.inode != Some(target) {
-            // It was taken out for another flaw.
+            // The entry was removed because of another flaw.
             return false;
         }
         let (told, is_dot) = (found.kind, matches!(found.name, b"." | b"..") && offset <= 12);
         let name_length = found.name.len();
         match right {
             Some(kind) if told != kind => entry::set_inode(bytes, offset, target, kind),
-            // Of these, e2fsck wants a zero byte behind the name.
+            // For '.' and '..', e2fsck requires a zero byte after the name.
             _ if is_dot => {
                 let end = offset + entry::HEADER + name_length;
                 return std::mem::take(&mut bytes[end]) != 0;
@@ -209,13 +213,14 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
     })
 }
 
-/// Frees what can't be read of a directory's block. Where all can be, its index is what is wrong.
+/// Frees the unreadable part of a directory block. If the block is readable, its index is the
+/// problem.
 fn mend_directory_block(image: &mut Image, no: InodeNo, block: Option<BlockNo>) -> Result<bool> {
     if let Some(block) = block
         && let Some(start) = unreadable_from(&image.cache.read(block)?)
     {
         return image.cache.modify(block, Role::Directory, |bytes| {
-            // Without '.' and '..' a directory is beyond this.
+            // A directory without '.' and '..' can't be repaired here.
             let fits = start % 4 == 0 && bytes.len() - start >= entry::RECORD_MIN;
             if start == 0 || !fits {
                 return false;
@@ -249,7 +254,7 @@ fn write_out(image: &mut Image) -> Result<()> {
     Ok(image.cache.device().flush()?)
 }
 
-/// Makes bitmaps and counts again from what is in use.
+/// Rebuilds bitmaps and counts from what is in use.
 pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     for no in image.all_groups() {
         let expected = Expected::of(image, no);
@@ -278,7 +283,7 @@ mod tests {
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::volume::VolumeOptions;
 
-    /// More than 16 rounds of it, with a list that is cut each time.
+    /// The repair needs more than 16 rounds, because the list of findings is cut each time.
     #[test]
     fn damage_that_no_list_holds_is_repaired_in_more_rounds() {
         const FILES: u32 = 400;

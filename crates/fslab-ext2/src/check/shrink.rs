@@ -1,10 +1,10 @@
-//! Making a file system smaller, while nobody uses it.
+//! Shrinking an unmounted file system.
 //!
-//! It needs all that a check knows: which blocks are whose, and which inodes are in use. What lies
-//! behind the new end is copied to free space before it first, then pointers, inodes and names are
-//! made to lead there, and the superblock of the smaller file system comes last. Nothing old is
-//! overwritten until then, so that a power cut leaves every file to a checker (which may find
-//! blocks marked as in use that nobody has).
+//! Shrinking uses the knowledge of a check: the owner of each block and the inodes in use.
+//! Everything past the new end is first copied to free space before it. Then pointers, inodes and
+//! names are changed to refer to the copies. The superblock of the smaller file system comes last.
+//! Until then nothing old is overwritten. After a power cut a checker finds every file, and perhaps
+//! blocks marked as in use that belong to none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,15 +25,17 @@ use crate::mkfs::cut_last_group;
 use crate::pointer_tree::{Pointer, Slot, WHOLE_FILE, set_pointer, walk};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Changed metadata that is gathered before it is written, in bytes.
+/// Maximum number of bytes of changed metadata before it is written.
 const DIRTY_MAX: usize = 16 << 20;
 
-/// Makes a file system end within so many bytes. The device keeps its size.
+/// Shrinks a file system to at most `bytes` bytes. The device keeps its size.
 ///
 /// # Errors
-/// [`Error::BadParameters`] where it was not left in order or is damaged, where what it holds does
-/// not fit, and for one with room for more descriptors (`resize_inode`), whose places are noted in
-/// a way of its own; those of the device. Nothing is changed then, but for an error of the device.
+/// - [`Error::BadParameters`] if the file system is not clean or is damaged.
+/// - [`Error::BadParameters`] if its content does not fit.
+/// - [`Error::BadParameters`] if it has the `resize_inode` feature, whose reserved blocks have
+///   their own map.
+/// - Errors of the device. In all other cases nothing has been changed.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (report, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
     const DAMAGED: Error = Error::BadParameters("it is damaged: repair it first");
@@ -76,7 +78,8 @@ struct Shrinking {
     image: Image,
     before: Geometry,
     after: Geometry,
-    /// Where blocks of attributes and directories went; several inodes may have one of the former.
+    /// The new places of attribute and directory blocks; several inodes may share an attribute
+    /// block.
     blocks: HashMap<BlockNo, BlockNo>,
     inodes: BTreeMap<InodeNo, InodeNo>,
 }
@@ -134,7 +137,7 @@ impl Shrinking {
         Ok(device.flush()?)
     }
 
-    /// Writes what was changed: what is led to before what leads there.
+    /// Writes all changes: blocks before the pointers to them.
     fn settle(&mut self) -> Result<()> {
         for role in [Role::Map, Role::Inodes, Role::Directory] {
             self.image.cache.device().flush()?;
@@ -163,7 +166,7 @@ impl Shrinking {
         let Some(inode) = inode else { return Ok(()) };
         let (mut map, block_size) = (inode.map, self.before.block_size);
         if inode.has_map(block_size.sectors()) {
-            // Moves the block that a pointer leads to, and changes the pointer. Answers the bytes
+            // Moves the block that a pointer refers to and changes the pointer. Returns the bytes
             // of an indirect block.
             walk(&inode.map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
                 let is_data = at.level == 0 && kind == FileKind::Regular;
@@ -175,7 +178,7 @@ impl Shrinking {
                     _ if new == at.block => {}
                     Slot::Inode(index) => map[index as usize] = new.0,
                     Slot::Indirect(table, index) => {
-                        // It may have been moved itself.
+                        // The indirect block may itself have been moved.
                         let table = self.blocks.get(&table).copied().unwrap_or(table);
                         let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
                         self.image.cache.modify(table, Role::Map, change)?;
@@ -196,7 +199,7 @@ impl Shrinking {
         })
     }
 
-    /// Gives a block that is outside a place inside; answers where it is then.
+    /// Moves a block that lies outside; returns its new place.
     fn move_block(
         &mut self,
         old: BlockNo,
@@ -209,7 +212,7 @@ impl Shrinking {
             return Ok(*new);
         }
         let new = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
-        // Was counted before.
+        // The free blocks inside were counted before.
         let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
         copy(self, new)?;
         self.blocks.insert(old, new);
@@ -229,7 +232,7 @@ impl Shrinking {
         Ok(device.write_data_at(self.before.offset_of(to), &bytes)?)
     }
 
-    /// Copies inodes of groups that go to free places; both are in use until the end.
+    /// Copies inodes from dropped groups to free ones; both copies stay in use until the end.
     fn move_inodes(&mut self) -> Result<()> {
         let size = self.before.inode_size as usize;
         let mut free = self.inodes_inside();
@@ -250,7 +253,7 @@ impl Shrinking {
         self.settle()
     }
 
-    /// Makes names, `.` and `..` of moved inodes lead to their new places.
+    /// Points names, `.` and `..` of moved inodes to their new numbers.
     fn rename(&mut self) -> Result<()> {
         if self.inodes.is_empty() {
             return Ok(());
@@ -282,8 +285,8 @@ impl Shrinking {
         })
     }
 
-    /// Ends the file system at its new end: bitmaps and counts are made again from what a check of
-    /// the smaller one finds, and its superblock makes it whole.
+    /// Cuts the file system: bitmaps and counts are rebuilt from a check of the smaller one, and
+    /// its superblock completes the change.
     fn cut(mut self, device: &Arc<dyn BlockDevice>) -> Result<()> {
         let mut groups = std::mem::take(&mut self.image.groups);
         groups.truncate(self.after.groups as usize);
@@ -297,7 +300,7 @@ impl Shrinking {
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        // Copies are for repair: their counts are not kept.
+        // The copies are for repair; their counts are not kept up to date.
         let geometry = *image.geometry();
         let device = image.cache.shared_device();
         image.superblock.write_copies(&*device, &geometry, &image.groups)?;

@@ -1,5 +1,5 @@
-//! Directory entries within one block: reading them as they come from an untrusted image, and
-//! changing them in place.
+//! Directory entries within one block: parsing them from an untrusted image and changing them in
+//! place.
 //!
 //! ```text
 //! offset  0         4        6         7        8
@@ -7,19 +7,19 @@
 //! ```
 //!
 //! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
-//! is free space, and so is whatever a record has beyond its name.
+//! is free space, and so is the rest of a record after its name.
 
 use fslab_vfs::FileKind;
 
 use crate::flaw::{Checked, Flaw};
 use crate::types::InodeNo;
 
-/// What an entry says its inode is, as the format stores it.
+/// The kind of an entry's inode, as the format stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryKind(pub u8);
 
 impl EntryKind {
-    /// Not told: the file system has no `filetype` feature.
+    /// Not stored: the file system has no `filetype` feature.
     pub const UNKNOWN: Self = Self(0);
     /// A regular file.
     pub const REGULAR: Self = Self(1);
@@ -27,7 +27,7 @@ impl EntryKind {
     pub const DIRECTORY: Self = Self(2);
 }
 
-/// All kinds, each at the number that entries store.
+/// All kinds; the kind stored as `n` is at index `n - 1`.
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
     FileKind::Directory,
@@ -46,20 +46,20 @@ impl From<FileKind> for EntryKind {
 }
 
 impl EntryKind {
-    /// `None` for an entry that does not tell.
+    /// Returns the kind; `None` for an entry without a valid one.
     pub(crate) fn file_kind(self) -> Option<FileKind> {
         KINDS.get(usize::from(self.0).checked_sub(1)?).copied()
     }
 }
 
-/// Bytes of a record before the name.
+/// Length of a record before the name, in bytes.
 pub(crate) const HEADER: usize = 8;
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 pub(crate) const NAME_MAX: usize = 255;
-/// The shortest record that can hold a name.
+/// Minimum length of a record with a name, in bytes.
 pub(crate) const RECORD_MIN: usize = 12;
 
-/// Bytes that a record for a name of `length` bytes needs.
+/// Returns the bytes needed by a record for a name of `length` bytes.
 #[must_use]
 pub(crate) fn record_size(length: usize) -> usize {
     (HEADER + length).next_multiple_of(4)
@@ -68,20 +68,20 @@ pub(crate) fn record_size(length: usize) -> usize {
 /// One record of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where the record starts in its block, in bytes.
+    /// Offset of the record in its block, in bytes.
     pub offset: usize,
-    /// Bytes to the next record.
+    /// Distance to the next record, in bytes.
     pub length: usize,
     /// The inode; `None` for a record that is free space.
     pub inode: Option<InodeNo>,
-    /// What the inode is.
+    /// The kind of the inode.
     pub kind: EntryKind,
-    /// The name; empty or left over from an earlier use in a free record.
+    /// The name. In a free record it is empty or left over from an earlier use.
     pub name: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Bytes that the record could give to another.
+    /// Returns the bytes that the record could give to another record.
     #[must_use]
     pub(crate) fn room(&self) -> usize {
         if self.is_live() { self.length - record_size(self.name.len()) } else { self.length }
@@ -94,7 +94,7 @@ impl Entry<'_> {
     }
 }
 
-/// The records of a block in order; ends after the first that is damaged.
+/// The records of a block in order; the iterator ends after the first damaged record.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     block: &'a [u8],
@@ -102,7 +102,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Of a whole block.
+    /// Iterates over a whole block.
     #[must_use]
     pub fn of(block: &'a [u8]) -> Self {
         Self { block, next: 0 }
@@ -126,7 +126,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The record at an offset, checked to lie within its block.
+/// Returns the record at an offset, after checking that it lies within its block.
 #[inline]
 pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
     let Some(header) = block.get(offset..).and_then(<[u8]>::first_chunk::<HEADER>) else {
@@ -154,8 +154,9 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
     })
 }
 
-/// In blocks of 64 KiB the length of a record that fills one doesn't fit 16 bits. The two bits
-/// that a multiple of 4 has to spare are its highest, and 0 or 65535 stands for all of the block.
+/// Decodes the length of a record. In blocks of 64 KiB the length of a record that fills the block
+/// does not fit 16 bits. There, the two low bits, unused in a multiple of 4, hold the two highest
+/// bits, and 0 or 65535 means the whole block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);
@@ -171,7 +172,7 @@ fn encode_length(length: usize) -> u16 {
     if length > 0xffff { 0xffff } else { length as u16 }
 }
 
-/// Writes a record; its place was checked before, and the name fits.
+/// Writes a record. The caller has checked that its place is valid and that the name fits.
 pub(crate) fn put(
     block: &mut [u8],
     offset: usize,
@@ -182,12 +183,12 @@ pub(crate) fn put(
 ) {
     put_header(block, offset, length, inode, name.len(), kind);
     block[offset + HEADER..][..name.len()].copy_from_slice(name);
-    // Nothing of what was there before shows up in the bytes that round up the length.
+    // The padding after the name must not keep bytes of the previous record.
     let end = record_size(name.len()).min(length);
     block[offset + HEADER + name.len()..offset + end].fill(0);
 }
 
-/// Makes a block that of a directory without names but `.` and `..`.
+/// Turns a block into a directory with only `.` and `..`.
 pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: EntryKind) {
     let rest = block.len() - RECORD_MIN;
     block.fill(0);
@@ -195,8 +196,8 @@ pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: En
     put(block, RECORD_MIN, rest, parent, kind, b"..");
 }
 
-/// Writes a record that is free space. The word behind its header becomes 0, because e2fsck takes
-/// a free block for an index node if that word is what a node has there.
+/// Writes a free record. The word after its header becomes 0: e2fsck takes a free block for an
+/// index node if that word looks like a node's.
 pub(crate) fn put_free(block: &mut [u8], offset: usize, length: usize) {
     put_header(block, offset, length, InodeNo(0), 0, EntryKind::UNKNOWN);
     block[offset + HEADER..offset + RECORD_MIN].fill(0);
@@ -217,22 +218,21 @@ fn put_header(
     block[offset..offset + HEADER].copy_from_slice(&header.to_le_bytes());
 }
 
-/// Gives a record another length.
+/// Sets the length of a record.
 pub(crate) fn set_length(block: &mut [u8], offset: usize, length: usize) {
     block[offset + 4..offset + 6].copy_from_slice(&encode_length(length).to_le_bytes());
 }
 
-/// Gives a record another inode and kind.
+/// Sets the inode and kind of a record.
 pub(crate) fn set_inode(block: &mut [u8], offset: usize, inode: InodeNo, kind: EntryKind) {
     block[offset..offset + 4].copy_from_slice(&inode.0.to_le_bytes());
     block[offset + 7] = kind.0;
 }
 
-/// Puts a name into a record that has room for it: the whole of a free record, or what a record
-/// in use has beyond its name.
+/// Puts a name into a record that has room for it: a free record, or the slack of a used one.
 ///
 /// # Errors
-/// When the record is not what the caller believed it to be; the block is unchanged then.
+/// Damage if the record is not what the caller expected; the block is then unchanged.
 pub(crate) fn insert(
     block: &mut [u8],
     offset: usize,
@@ -255,10 +255,11 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Takes a record out: the one before it takes its space, the first of a block becomes free.
+/// Removes a record: the record before it takes its space; the first record of a block becomes
+/// free.
 ///
 /// # Errors
-/// When the records are not what the caller believed; the block is unchanged then.
+/// Damage if the records are not what the caller expected; the block is then unchanged.
 pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -> Checked<()> {
     let entry = entry_at(block, offset)?;
     let length = entry.length;
@@ -276,16 +277,16 @@ pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -
     Ok(())
 }
 
-/// Makes a block, from `start` on, one free record.
+/// Turns a block, from `start` on, into one free record.
 pub(crate) fn clear(block: &mut [u8], start: usize) {
     block[start..].fill(0);
     put_free(block, start, block.len() - start);
 }
 
-/// Bytes that the live records of a block need, without slack.
+/// Returns the bytes that the live records of a block need without slack.
 ///
 /// # Errors
-/// Where a record is damaged.
+/// Damage if a record is damaged.
 pub(crate) fn live_bytes(block: &[u8]) -> Checked<usize> {
     Entries::of(block).try_fold(0, |sum, entry| {
         let entry = entry?;
@@ -293,7 +294,7 @@ pub(crate) fn live_bytes(block: &[u8]) -> Checked<usize> {
     })
 }
 
-/// A name and what it is to stand for.
+/// A name, and the inode and kind that it refers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry<'a> {
     pub(crate) name: &'a [u8],
@@ -302,12 +303,12 @@ pub(crate) struct NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    /// Bytes that its record needs.
+    /// Returns the size of its record in bytes.
     pub(crate) fn size(&self) -> usize {
         record_size(self.name.len())
     }
 
-    /// Puts it into the first record of a block that has room; `false` when there is none.
+    /// Puts it into the first record with enough room; returns `false` if no record has.
     pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
         let room = Wanted::new(self.name).scan(block)?.room;
         match room {
@@ -321,7 +322,7 @@ impl NewEntry<'_> {
     }
 }
 
-/// Fills a block with records without slack, and gives the last one the rest.
+/// Fills a block with records without slack; the last record gets the rest of the block.
 pub(crate) struct Packer<'a> {
     block: &'a mut [u8],
     end: usize,
@@ -329,12 +330,12 @@ pub(crate) struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// Begins with the block; what is there is overwritten.
+    /// Begins to fill a block, overwriting its content.
     pub(crate) fn new(block: &'a mut [u8]) -> Self {
         Self { block, end: 0, last: None }
     }
 
-    /// Adds a record; the caller counted that it fits.
+    /// Appends a record; the caller has checked that it fits.
     pub(crate) fn push(&mut self, inode: InodeNo, kind: EntryKind, name: &[u8]) {
         let size = record_size(name.len());
         put(self.block, self.end, size, inode, kind, name);
@@ -342,7 +343,7 @@ impl<'a> Packer<'a> {
         self.end += size;
     }
 
-    /// Adds the live ones of these records; the caller counted that they fit.
+    /// Appends the live records; the caller has checked that they fit.
     pub(crate) fn push_all<'b>(
         &mut self,
         entries: impl Iterator<Item = Checked<Entry<'b>>>,
@@ -356,7 +357,7 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// Stretches the last record to the end of the block; the slack is zeros.
+    /// Extends the last record to the end of the block, with zeros as slack.
     pub(crate) fn finish(self) {
         let Self { block, end, last } = self;
         block[end..].fill(0);
@@ -367,12 +368,12 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// What a search of one block for a name found.
+/// The result of searching one block for a name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scan {
-    /// The record with the name.
+    /// The record of the name.
     pub(crate) found: Option<Spot>,
-    /// The first record with room for the name, as far as the search went.
+    /// The first record with room for the name, as far as the block was searched.
     pub(crate) room: Option<u32>,
 }
 
@@ -381,22 +382,21 @@ pub(crate) struct Scan {
 pub(crate) struct Spot {
     pub(crate) inode: InodeNo,
     pub(crate) kind: EntryKind,
-    /// Where in its block, in bytes.
+    /// Its offset in its block, in bytes.
     pub(crate) offset: u32,
-    /// The record before it in the block.
+    /// The offset of the record before it in the block.
     pub(crate) previous: Option<u32>,
 }
 
-/// A name prepared for being compared with many: those that differ mostly differ in length or in
-/// their last bytes.
+/// A name prepared for many comparisons: most other names differ in length or in the last bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
     tail: [u8; 4],
 }
 
-/// Looks at each line of a block at once. Records lead from one to the next, so that a search of a
-/// block that the processor does not have yet would wait for memory line by line.
+/// Reads every cache line of a block once. Records form a chain; if the block is not in the
+/// processor's cache, following the chain would wait for memory at each line.
 #[inline]
 fn touch(block: &[u8]) {
     const LINE: usize = 64;
@@ -419,7 +419,7 @@ impl<'a> Wanted<'a> {
             && other == self.name
     }
 
-    /// Searches a block for the name and for room to put it.
+    /// Searches a block for the name and for a record with room for it.
     #[inline]
     pub(crate) fn scan(&self, block: &[u8]) -> Checked<Scan> {
         touch(block);

@@ -1,4 +1,4 @@
-//! Finding a name, or the place for it.
+//! Searching for a name, or for a place to put it.
 
 use super::entry::{Spot, Wanted};
 use super::hash::NameHash;
@@ -7,59 +7,60 @@ use super::{DirectoryBlocks, has_usable_index, read_checked};
 use crate::error::{Error, Result};
 use crate::types::{FileBlock, InodeNo};
 
-/// What a search for a name ends in.
+/// The result of a search for a name.
 #[derive(Clone, Copy, Debug)]
 pub enum Search {
-    /// The name is there.
+    /// The name exists.
     Found(Found),
-    /// It is not, and could go here.
+    /// The name does not exist; it could go here.
     Absent(Vacancy),
 }
 
-/// A name that was found, and where.
+/// A name and the place where it was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub(crate) block: FileBlock,
     pub(crate) spot: Spot,
-    /// The way to its leaf and its hash, where it was found by an index.
+    /// The path to its leaf, and its hash; `None` if no index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
 impl Found {
-    /// The inode the name stands for.
+    /// Returns the inode that the name refers to.
     #[must_use]
     pub fn inode(&self) -> InodeNo {
         self.spot.inode
     }
 
-    /// The index blocks that lead to the entry, if it was found by an index, and its own block.
+    /// Returns the index blocks on the path to the entry, if an index was used, and the entry's own
+    /// block.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> {
         let frames = self.leaf.iter().flat_map(|(path, _)| path.frames());
         frames.map(|frame| frame.block).chain([self.block])
     }
 }
 
-/// Where a name that was not found could go.
+/// A place for a name that was not found.
 #[derive(Clone, Copy, Debug)]
 pub struct Vacancy {
     /// The block and the record in it that has room.
     pub(crate) room: Option<(FileBlock, u32)>,
-    /// The way to the first leaf for the name's hash, and that hash, where an index was used.
+    /// The path to the first leaf for the name's hash, and that hash; `None` if no index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
-/// Searches a directory for a name other than `.` and `..`; block by block, where it has an index
-/// whose root is damaged.
+/// Searches a directory for a name other than `.` and `..`. If its index has a damaged root, it is
+/// searched block by block.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] where a block on the way is, and what the store answers.
+/// [`crate::Error::Damaged`] if a block on the path is damaged; errors of the store.
 pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
     if !blocks.is_indexed() {
         return find_linear(blocks, &wanted);
     }
     match find_indexed(blocks, &wanted) {
-        // Asked only now: an index that is whole is not to be read twice.
+        // Checked only after a failure, so that an intact index is not read twice.
         Err(Error::Damaged(_)) if !has_usable_index(blocks)? => find_linear(blocks, &wanted),
         answer => answer,
     }
@@ -88,7 +89,8 @@ fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<S
         if let Some(spot) = scan.found {
             return Ok(Search::Found(Found { block, spot, leaf: Some((path, hash)) }));
         }
-        // Only the first leaf: where the kernel puts a name of a hash that several leaves have.
+        // Only the first leaf, where the kernel also puts a name whose hash occurs in several
+        // leaves.
         if block == first.leaf() {
             room = scan.room.map(|offset| (block, offset));
         }

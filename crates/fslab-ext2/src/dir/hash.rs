@@ -1,37 +1,38 @@
-//! The hash of a name, by which an indexed directory finds it.
+//! The hash of a name, which orders an indexed directory.
 //!
-//! Three functions, each in a variant for signed and for unsigned characters (a heritage of the
-//! machines that wrote the first images), seeded per file system. The results are those of the
-//! kernel; libext2fs differs in one value only (see [`NameHash::LAST`]).
+//! There are three functions, each in a variant for signed and for unsigned characters. The
+//! variants come from the machines that wrote the first images. All are seeded per file system. The
+//! results equal the kernel's; libext2fs differs in one value only (see [`NameHash::LAST`]).
 
-/// Which hash function a directory uses, as its root stores it.
+/// The hash function of a directory, as its root stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
-    /// Phillips's first: multiply and subtract. Unseeded.
+    /// The first function of Phillips: multiply and subtract, without a seed.
     Legacy,
-    /// The three rounds of MD4 with half the steps each, 32 bytes at a time. The default of mke2fs.
+    /// The three rounds of MD4 with half the steps each, for 32 bytes at a time. The default of
+    /// mke2fs.
     HalfMd4,
-    /// The Tiny Encryption Algorithm as a hash, 16 bytes a step.
+    /// The Tiny Encryption Algorithm used as a hash, 16 bytes per step.
     Tea,
 }
 
 impl HashVersion {
-    /// All of them.
+    /// All functions.
     pub const ALL: [Self; 3] = [Self::Legacy, Self::HalfMd4, Self::Tea];
 
-    /// From the byte that the superblock and a directory's root store.
+    /// Decodes the byte in the superblock or in a directory's root.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// The byte that the superblock and a directory's root store.
+    /// Returns the byte stored in the superblock and in a directory's root.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The name by which e2fsprogs knows it.
+    /// Returns the name used by e2fsprogs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,26 +43,26 @@ impl HashVersion {
     }
 }
 
-/// What a name hashes to.
+/// The hash of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameHash {
-    /// What the index is ordered by. The lowest bit is 0: an index entry uses it to say that the
-    /// leaf before holds names of the same hash.
+    /// The sort key of the index. The lowest bit is 0; an index entry sets it if the leaf before
+    /// also holds names of this hash.
     pub major: u32,
-    /// Tells names of the same major hash apart, mostly; 0 for the legacy function.
+    /// Distinguishes most names with the same major hash; 0 for the legacy function.
     pub minor: u32,
 }
 
 impl NameHash {
-    /// The greatest major hash. The next one marks the end of a directory for the kernel, which
-    /// therefore moves names that hash to it here; libext2fs does not.
+    /// The greatest major hash. The kernel uses the next value as the end of a directory, so it
+    /// maps names with that hash to this one; libext2fs does not.
     pub const LAST: u32 = 0xffff_fffc;
 }
 
-/// The seed used where the superblock has none (all zeros).
+/// The seed used if the superblock's is all zeros.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
-/// Hashes the names of one directory.
+/// Hashes the names of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hasher {
     version: HashVersion,
@@ -70,7 +71,7 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// `signed` is how the file system's flags say characters are to be taken; `seed` is the
+    /// `signed` tells whether the file system's flags ask for signed characters. `seed` is the
     /// superblock's `s_hash_seed` as four little-endian words.
     #[must_use]
     pub fn new(version: HashVersion, signed: bool, seed: [u32; 4]) -> Self {
@@ -78,19 +79,19 @@ impl Hasher {
         Self { version, signed, seed }
     }
 
-    /// The function in use.
+    /// Returns the hash function.
     #[must_use]
     pub fn version(self) -> HashVersion {
         self.version
     }
 
-    /// The same file system's hasher for a directory that uses another function.
+    /// Returns a hasher for a directory of the same file system that uses another function.
     #[must_use]
     pub fn with_version(self, version: HashVersion) -> Self {
         Self { version, ..self }
     }
 
-    /// The hash of a name of up to 255 bytes.
+    /// Returns the hash of a name of up to 255 bytes.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = match self.version {
@@ -102,14 +103,14 @@ impl Hasher {
     }
 }
 
-/// A character as the machine that made the image would widen it.
+/// Widens a character as the machine that made the image would.
 fn widen(byte: u8, signed: bool) -> u32 {
     if signed { byte as i8 as u32 } else { u32::from(byte) }
 }
 
 /// Packs the first `4 * N` bytes of a name into words, padded with its length.
 fn pack<const N: usize>(name: &[u8], signed: bool) -> [u32; N] {
-    // The length in each byte; a name has at most 255.
+    // Each byte is the length; a name has at most 255 bytes.
     let pad = (name.len() as u32 & 0xff) * 0x0101_0101;
     let mut words = [pad; N];
     for (word, bytes) in words.iter_mut().zip(name.chunks(4)) {
@@ -154,13 +155,13 @@ fn tea_mix(other: u32, sum: u32, left: u32, right: u32) -> u32 {
     (other << 4).wrapping_add(left) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(right)
 }
 
-/// The name from each multiple of `step` on, to its end: the packing of a step knows how much is
-/// left, not only its own bytes.
+/// Yields the rest of the name from each multiple of `step` on. A step pads with the length of the
+/// whole rest, not only of its own bytes.
 fn parts(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(step).map(|start| &name[start..])
 }
 
-/// One step of half-MD4: `a` becomes what the others and one word make of it.
+/// The steps of one round of half-MD4; each computes a new `a` from the whole state and one word.
 macro_rules! steps {
     ($function:expr, $constant:expr, $state:ident, $words:ident,
      [$($index:expr),*], [$s0:expr, $s1:expr, $s2:expr, $s3:expr]) => {{
@@ -171,7 +172,7 @@ macro_rules! steps {
                 .wrapping_add($function(b, c, d))
                 .wrapping_add($words[index])
                 .wrapping_add($constant);
-            // The next step works on what is d now.
+            // The next step updates the value that is `d` now.
             $state = [d, sum.rotate_left(shifts[step % 4]), b, c];
         }
     }};

@@ -1,9 +1,8 @@
-//! The indexed form: growing and splitting, as the kernel does it.
+//! The indexed form: growing and splitting, as in the kernel.
 //!
-//! A full leaf is cut at half of its bytes, in the order of the hashes; names of one hash may come
-//! to lie on both sides, which the new index entry then says by its lowest bit. A full index node
-//! is cut at half of its entries. When the way down is full to the root, the tree grows by a level
-//! at the root.
+//! A full leaf is split at half of its bytes, in hash order. Names of one hash may end up on both
+//! sides; the lowest bit of the new index entry then records this. A full index node is split at
+//! half of its entries. If every node on the path is full, the tree grows by a level at the root.
 
 use fslab_vfs::Errno;
 
@@ -16,7 +15,7 @@ use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
-/// Makes the root of an index of a linear directory of one block; its names move to block 1.
+/// Converts a linear directory of one block: block 0 becomes the root, its names move to block 1.
 pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let root = FileBlock(0);
     let (old, [own, parent]) = read_checked(blocks, root, |bytes| {
@@ -32,7 +31,7 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     blocks.set_indexed(true)
 }
 
-/// Fills a block with those of these records that are live.
+/// Fills a block with the live ones of these records.
 pub(crate) fn pack<'a>(
     bytes: &mut [u8],
     entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
@@ -43,7 +42,7 @@ pub(crate) fn pack<'a>(
     Ok(())
 }
 
-/// Puts a name into an indexed directory whose leaf for it has no single record with room.
+/// Inserts a name into an indexed directory if no single record of its leaf has room.
 pub(crate) fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
     hash: u32,
@@ -51,7 +50,7 @@ pub(crate) fn insert<B: DirectoryBlocksMut>(
 ) -> Result<()> {
     loop {
         let path = Path::to_hash(blocks, hash)?;
-        // Whether there is room once the free space of the leaf is in one place.
+        // Check whether the name fits once the free space of the leaf is in one place.
         let fits_packed = read_checked(blocks, path.leaf(), |bytes| {
             Ok(entry::live_bytes(bytes)? + new.size() <= bytes.len())
         })?;
@@ -88,10 +87,10 @@ fn pack_and_put<B: DirectoryBlocksMut>(
     })
 }
 
-/// Joins the free space of a block at its end.
+/// Moves the free space of a block to its end.
 fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
     let old = bytes.to_vec();
-    // What can fail comes before the change.
+    // Steps that can fail come before the change.
     entry::live_bytes(&old)?;
     if block.0 == 0 {
         dots(&old)?;
@@ -103,14 +102,14 @@ fn is_full<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> bool {
     frame.count >= limit(blocks, frame)
 }
 
-/// Entries that fit an index block; only block 0 is a root.
+/// Returns the number of entries that fit an index block; only block 0 is a root.
 pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
     let size = blocks.block_size().bytes();
     if frame.block.0 == 0 { index::root_limit(size) } else { index::node_limit(size) }
 }
 
-/// Makes one step towards room in the index block above a leaf: splits the topmost full node that
-/// has room above itself, or adds a level.
+/// Takes one step towards making room in the index block above a leaf. It splits the lowest full
+/// node whose parent has room, or adds a level.
 fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<()> {
     let frames = path.frames();
     match frames.iter().rposition(|frame| !is_full(blocks, frame)) {
@@ -154,11 +153,11 @@ fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()
     blocks.write(root, |bytes| index::rewrite_root(bytes, info, &[(0, node)]))
 }
 
-/// Two leaves that were one.
+/// The two leaves of a split.
 struct Split {
     left: FileBlock,
     right: FileBlock,
-    /// Names of this hash and above go to the right one.
+    /// Names with this hash or a greater one belong to the right leaf.
     from: u32,
 }
 
@@ -167,11 +166,11 @@ struct Split {
 struct Record {
     hash: u32,
     offset: usize,
-    /// With slack.
+    /// Including slack.
     length: usize,
 }
 
-/// Cuts the leaf of a path in two; the index block above it has room.
+/// Splits the leaf of a path in two; the index block above it must have room.
 fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Split> {
     let hasher = blocks.rules().hasher.with_version(path.info().version);
     let left = path.leaf();
@@ -184,7 +183,7 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Spli
     })?;
     let (low, high) = records.split_at(cut(&records, old.len()));
     let from = high[0].hash;
-    // The lowest bit says that names of this hash begin in the leaf before.
+    // The lowest bit records that names of this hash begin in the leaf before.
     let continued = low.last().is_some_and(|last| last.hash == from);
     let right = blocks.grow()?;
     blocks.expect_names(right)?;
@@ -219,9 +218,9 @@ fn records_by_hash(block: &[u8], hasher: Hasher) -> Checked<Vec<Record>> {
     Ok(records)
 }
 
-/// How many of the records, in the order of their hashes, stay: from the top, records move as
-/// long as at least half of each lies in the upper half of the bytes. Where all of them would
-/// move, half of them do.
+/// Returns how many records, in hash order, stay in the left leaf. Starting at the highest hash,
+/// records move while at least half of each lies in the upper half of the bytes. If all records
+/// would move, half of them do.
 fn cut(records: &[Record], block_size: usize) -> usize {
     let mut size = 0;
     for (at, record) in records.iter().enumerate().rev() {
@@ -233,7 +232,7 @@ fn cut(records: &[Record], block_size: usize) -> usize {
     records.len() / 2
 }
 
-/// Puts the names of a small tree, one leaf below the root, back into block 0.
+/// Moves the names of a small tree, one leaf below the root, back into block 0.
 pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
     let root = FileBlock(0);
     let old = read_checked(blocks, leaf, |bytes| {

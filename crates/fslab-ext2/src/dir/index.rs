@@ -11,9 +11,9 @@
 //! table  entry 0: u16 limit, u16 count, u32 block     entry n: u32 hash, u32 block
 //! ```
 //!
-//! Entry n leads to names whose hash is at least its own and below that of entry n + 1; entry 0
-//! takes what is below entry 1. A hash with its lowest bit set means that names of this hash began
-//! in the block of the entry before. A linear reader sees free space only.
+//! Entry n refers to names whose hash is at least its own and below that of entry n + 1; entry 0
+//! covers all below entry 1. A hash with its lowest bit set means that names of this hash begin in
+//! the block of the entry before. A linear reader sees only free space.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,18 +23,18 @@ use super::hash::HashVersion;
 use crate::flaw::{Checked, Flaw};
 use crate::types::{FileBlock, InodeNo};
 
-/// Where the table starts in the root, in bytes.
+/// Offset of the table in the root, in bytes.
 const ROOT_TABLE: usize = 32;
-/// Where the table starts in a node, in bytes.
+/// Offset of the table in a node, in bytes.
 const NODE_TABLE: usize = 8;
-/// Where the root's own fields start, in bytes.
+/// Offset of the root's own fields, in bytes.
 const ROOT_INFO: usize = 24;
-/// Stored length of the root's own fields, in bytes.
+/// Length of the root's own fields, as stored, in bytes.
 const INFO_LENGTH: u8 = 8;
-/// The highest bits of a block number in a table are reserved.
+/// Mask for the block number of an entry; the highest bits are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// One entry of a table as it is stored.
+/// One stored entry of a table.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Slot {
@@ -44,16 +44,16 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 8);
 
-/// What the root says about its tree.
+/// The root's description of its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
-    /// The hash function of the directory's names.
+    /// The directory's hash function.
     pub version: HashVersion,
-    /// Levels of nodes between the root and the leaves.
+    /// Number of node levels between the root and the leaves.
     pub levels: u8,
 }
 
-/// The table of a root or node, checked: the limit is that of its block, the count within it.
+/// The checked table of a root or node: its limit matches the block, and its count the limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     slots: &'a [Slot],
@@ -64,7 +64,7 @@ impl<'a> Table<'a> {
     /// Reads the root of an index.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns the flaw of a damaged root.
     pub fn of_root(block: &'a [u8]) -> Checked<(RootInfo, Self)> {
         let info = RootInfo::read(block)?;
         Ok((info, Self::read(block, ROOT_TABLE)?))
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
     /// Reads a node of an index.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns the flaw of a damaged node.
     pub fn of_node(block: &'a [u8]) -> Checked<Self> {
         let record = entry::entry_at(block, 0)?;
         if record.inode.is_some() || record.length != block.len() {
@@ -102,43 +102,43 @@ impl<'a> Table<'a> {
         Ok(Self { slots, count: count as usize })
     }
 
-    /// Entries in use; never 0.
+    /// Returns the number of entries in use; never 0.
     #[must_use]
     pub fn count(self) -> usize {
         self.count
     }
 
-    /// Entries that fit.
+    /// Returns the number of entries that fit.
     #[must_use]
     pub fn limit(self) -> usize {
         self.slots.len()
     }
 
-    /// The hash of an entry with its continuation bit; 0 for the first.
+    /// Returns the hash of an entry with its continuation bit; 0 for the first entry.
     #[must_use]
     pub fn hash(self, at: usize) -> u32 {
         if at == 0 { 0 } else { self.slots[at].hash.get() }
     }
 
-    /// The block an entry leads to.
+    /// Returns the block that an entry points to.
     #[must_use]
     pub fn block(self, at: usize) -> FileBlock {
         FileBlock(self.slots[at].block.get() & BLOCK_MASK)
     }
 
-    /// The last entry whose hash is not above `hash`.
+    /// Returns the last entry whose hash is not above `hash`.
     #[must_use]
     #[inline]
     pub fn search(self, hash: u32) -> usize {
         self.slots[1..self.count].partition_point(|slot| slot.hash.get() <= hash)
     }
 
-    /// The entries in use, as values.
+    /// Returns the entries in use.
     pub(crate) fn entries(self) -> Vec<(u32, FileBlock)> {
         (0..self.count).map(|at| (self.hash(at), self.block(at))).collect()
     }
 
-    /// The hash of the entry behind, where there is one.
+    /// Returns the hash of the next entry; `None` for the last.
     #[must_use]
     pub(crate) fn next_hash(self, at: usize) -> Option<u32> {
         (at + 1 < self.count).then(|| self.hash(at + 1))
@@ -166,19 +166,19 @@ impl RootInfo {
     }
 }
 
-/// Entries that fit the root of a directory with blocks of this many bytes.
+/// Returns the number of entries that fit the root of a directory, for a block size in bytes.
 #[must_use]
 pub fn root_limit(block_size: usize) -> usize {
     (block_size - ROOT_TABLE) / size_of::<Slot>()
 }
 
-/// Entries that fit a node.
+/// Returns the number of entries that fit a node, for a block size in bytes.
 #[must_use]
 pub fn node_limit(block_size: usize) -> usize {
     (block_size - NODE_TABLE) / size_of::<Slot>()
 }
 
-/// Writes a root with one entry; `.` and `..` are written too.
+/// Writes a root with one entry, together with `.` and `..`.
 pub(crate) fn write_root(
     block: &mut [u8],
     info: RootInfo,
@@ -192,7 +192,7 @@ pub(crate) fn write_root(
     TableMut::create(block, ROOT_TABLE, &[(0, child)]);
 }
 
-/// Writes a node with these entries; the hash of the first is dropped.
+/// Writes a node with these entries; the hash of the first is not stored.
 pub(crate) fn write_node(block: &mut [u8], entries: &[(u32, FileBlock)]) {
     block.fill(0);
     entry::put_free(block, 0, block.len());
@@ -206,14 +206,14 @@ pub(crate) fn rewrite_root(block: &mut [u8], info: RootInfo, entries: &[(u32, Fi
     TableMut::create(block, ROOT_TABLE, entries);
 }
 
-/// The table of a root or node, to be changed.
+/// The table of a root or node, for changing.
 pub(crate) struct TableMut<'a> {
     slots: &'a mut [Slot],
     count: usize,
 }
 
 impl<'a> TableMut<'a> {
-    /// The table of the root (level 0) or of a node, checked as [`Table`] is.
+    /// Reads the table of the root (level 0) or of a node, checked like [`Table`].
     pub(crate) fn of_level(block: &'a mut [u8], level: usize) -> Checked<Self> {
         let count = Table::of_level(block, level)?.count;
         let start = if level == 0 { ROOT_TABLE } else { NODE_TABLE };
@@ -236,7 +236,7 @@ impl<'a> TableMut<'a> {
         self.slots[0].hash = (self.slots.len() as u32 | (count as u32) << 16).into();
     }
 
-    /// Puts an entry behind entry `at`.
+    /// Inserts an entry after entry `at`.
     pub(crate) fn insert_after(&mut self, at: usize, hash: u32, block: FileBlock) -> Checked<()> {
         if self.count >= self.slots.len() || at >= self.count {
             return Err(Flaw::IndexChanged);
@@ -247,8 +247,8 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Takes an entry out; when it is the first, the second takes its place and its hash, which
-    /// the first entry has no room for, is answered.
+    /// Removes an entry. If it is the first, the second one replaces it; its hash, which the first
+    /// entry cannot store, is returned.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
             return Err(Flaw::IndexChanged);
@@ -268,18 +268,18 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Adds entries behind the last.
+    /// Appends entries.
     pub(crate) fn extend(&mut self, entries: &[(u32, FileBlock)]) -> Checked<()> {
         entries.iter().try_for_each(|&(hash, block)| self.insert_after(self.count - 1, hash, block))
     }
 
-    /// Makes an entry lead to another block.
+    /// Points an entry to another block.
     pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) -> Checked<()> {
         self.slots.get_mut(at).ok_or(Flaw::IndexChanged)?.block = block.0.into();
         Ok(())
     }
 
-    /// Gives an entry other than the first another hash.
+    /// Sets the hash of an entry other than the first.
     pub(crate) fn set_hash(&mut self, at: usize, hash: u32) -> Checked<()> {
         let slot = self.slots.get_mut(at).filter(|_| at > 0);
         slot.ok_or(Flaw::IndexChanged)?.hash = hash.into();

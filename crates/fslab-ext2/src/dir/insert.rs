@@ -1,4 +1,4 @@
-//! Putting a name where a search said it could go.
+//! Inserting a name at the place that a search returned.
 
 use fslab_vfs::Errno;
 
@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::{FileBlock, InodeNo};
 
-/// Puts a name of 1 to 255 bytes, which [`super::find()`] did not find, into the directory.
+/// Inserts a name of 1 to 255 bytes, which [`super::find()`] did not find.
 ///
 /// # Errors
-/// `ENOSPC` where there is no block to grow by or the index is full, and nothing changed then;
-/// [`crate::Error::Damaged`] and what the store answers.
+/// `ENOSPC` if no block is left to grow by or the index is full; nothing is changed then. Also
+/// [`crate::Error::Damaged`] and errors of the store.
 pub fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
     vacancy: &Vacancy,
@@ -34,8 +34,8 @@ pub fn insert<B: DirectoryBlocksMut>(
     }
 }
 
-/// A linear directory is full: it becomes indexed, or longer. Like the kernel, only a directory of
-/// one block is indexed.
+/// Extends a full linear directory or converts it to an indexed one. Like the kernel, it converts
+/// only a directory of one block.
 fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
     if blocks.count() == 0 {
         return Err(damaged(blocks, FileBlock(0), Flaw::NoDirectoryBlocks));

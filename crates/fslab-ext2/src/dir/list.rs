@@ -1,10 +1,10 @@
-//! Listing a directory a piece at a time, while others insert and remove.
+//! Listing a directory in pieces while other callers insert and remove names.
 //!
-//! An indexed directory, and one of a single block that could be indexed, is listed in the order
-//! of the hashes. Where a listing goes on is told by the hash of the entry, not by its place, so
-//! that splitting, joining and moving leaves changes nothing: an entry that stays is listed
-//! exactly once, also where the directory is linear by then. A linear directory is listed by
-//! offset, and so is one whose index has a damaged root; entries never move there.
+//! An indexed directory, and one of a single block that could be indexed, is listed in hash order.
+//! The position in such a listing is the hash of an entry, so splitting, joining and moving leaves
+//! does not affect it. Every entry that stays in the directory is listed exactly once, even if the
+//! directory has become linear meanwhile. A linear directory, and one whose index has a damaged
+//! root, is listed by offset; entries never move there.
 
 use fslab_vfs::Errno;
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
 
-/// Where a listing goes on; [`Cookie::START`] begins one. Fits `telldir`: below 2^63.
+/// A position in a listing; [`Cookie::START`] is the beginning. Fits `telldir`: below 2^63.
 ///
 /// ```text
 /// by offset   0 and multiples of 4 below 2^62: offset of a record in the directory
@@ -24,19 +24,19 @@ use crate::types::{FileBlock, InodeNo};
 ///             2^62 | hash, 31 bits | tie, 23 bits | rank, 8 bits: from this entry on
 /// ```
 ///
-/// The tie is a second hash; the rank orders the names that still can't be told apart.
+/// The tie is a second hash; the rank orders names with equal hash and tie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// The beginning.
+    /// The beginning of a listing.
     pub const START: Self = Self(0);
     const BEHIND_DOT: Self = Self(1);
     const HASHED: u64 = 1 << 62;
     const RANKS: u64 = 1 << 8;
     const TIE_BITS: u32 = 23;
 
-    /// The first of the cookies of names that hash like this one.
+    /// Returns the first cookie of the names that hash like this one.
     fn of_name(hasher: Hasher, name: &[u8]) -> Self {
         let hash = hasher.hash(name);
         let tie = u64::from((hash.minor ^ fold(name)) >> (32 - Self::TIE_BITS));
@@ -51,7 +51,7 @@ impl Cookie {
         self.0 >= Self::HASHED
     }
 
-    /// The hash from which on the index is to be searched.
+    /// Returns the hash at which a search of the index starts.
     fn major(self) -> u32 {
         (((self.0 - Self::HASHED) >> (Self::TIE_BITS + 8)) << 1) as u32
     }
@@ -64,38 +64,38 @@ impl Cookie {
         Self(self.0 - self.rank())
     }
 
-    /// Behind all names that hash like this.
+    /// Returns the position after all names that hash like this one.
     fn behind(self) -> Self {
         Self(self.without_rank().0 + Self::RANKS)
     }
 }
 
-/// Spreads a name over 32 bits (FNV-1a), for the hash function that has no minor hash.
+/// Hashes a name to 32 bits (FNV-1a), for the hash function without a minor hash.
 fn fold(name: &[u8]) -> u32 {
     name.iter().fold(0x811c_9dc5, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// An entry as it is listed.
+/// A listed entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
     /// The inode.
     pub inode: InodeNo,
-    /// What the entry says the inode is.
+    /// The kind of the inode according to the entry.
     pub kind: EntryKind,
-    /// The name; `.` and `..` come first.
+    /// The name; `.` and `..` are listed first.
     pub name: &'a [u8],
-    /// Where to go on behind this entry.
+    /// The position after this entry.
     pub next: Cookie,
 }
 
-/// Takes entries; answers `false` when it has no room for one, which is then listed next time.
+/// Receives entries. Returns `false` if it has no room for one, which the next call lists again.
 pub type Sink<'a> = dyn FnMut(Listed<'_>) -> bool + 'a;
 
 /// Lists entries from a cookie on until the sink is full or the directory ends.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`]; `EOVERFLOW` where more than 256 names can't be told apart by their
-/// hashes and the sink doesn't take all at once.
+/// [`crate::Error::Damaged`]. `EOVERFLOW` if more than 256 names have equal hashes and the sink
+/// does not take all of them at once.
 pub fn list<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
     let one_block = blocks.count() == 1 && blocks.rules().form == Form::Indexed;
     let by_index = has_usable_index(blocks)?;
@@ -132,7 +132,7 @@ fn list_linear<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>
     Ok(())
 }
 
-/// The two entries before all hashes, and then the others.
+/// Lists `.` and `..`, which come before all hashes, then the other entries.
 fn list_dots<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
     let [own, parent] = read_checked(blocks, FileBlock(0), dots)?;
     let kind = blocks.rules().told(EntryKind::DIRECTORY);
@@ -147,8 +147,8 @@ fn list_dots<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) 
     list(blocks, first, sink)
 }
 
-/// Lists a directory without an index by the hashes of its names: one of one block, which may be
-/// indexed while it is listed, or one whose index is gone since its listing began.
+/// Lists a directory without an index by the hashes of its names. It has one block and may be
+/// indexed during the listing, or it lost its index since the listing began.
 fn list_by_hash<B: DirectoryBlocks>(
     blocks: &B,
     mut from: Cookie,
@@ -204,11 +204,11 @@ fn list_indexed<B: DirectoryBlocks>(
     }
 }
 
-/// The names of a leaf in the order in which they are listed.
+/// The names of a leaf, in listing order.
 #[derive(Default)]
 struct Gathered {
     items: Vec<Item>,
-    /// The names, one after the other.
+    /// The texts of the names, concatenated.
     text: Vec<u8>,
 }
 
@@ -221,7 +221,7 @@ struct Item {
 }
 
 impl Gathered {
-    /// More than a leaf can have; only names of one hash in many leaves reach it.
+    /// More than a leaf can hold; it is reached only if many leaves hold names of one hash.
     const MOST: usize = 1 << 15;
 
     fn clear(&mut self) {
@@ -229,8 +229,8 @@ impl Gathered {
         self.text.clear();
     }
 
-    /// Adds the names of a leaf, and those of the leaves behind it that share the hash at the
-    /// border: they are to be listed in one order.
+    /// Adds the names of a leaf and of the following leaves that share the hash at the border: they
+    /// must be listed in one order.
     fn add_leaf<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -288,8 +288,8 @@ impl Gathered {
         }
     }
 
-    /// Orders the names and keeps the first of them, if there are very many; says whether some
-    /// were left for later.
+    /// Sorts the names and, if there are too many, keeps only the first. Returns whether some were
+    /// dropped for later.
     fn sort(&mut self) -> bool {
         let text = &self.text;
         self.items.sort_unstable_by(|one, other| {
@@ -298,7 +298,7 @@ impl Gathered {
         if self.items.len() <= Self::MOST {
             return false;
         }
-        // Names that hash alike stay together.
+        // Names with equal hashes stay together.
         let last = self.items[Self::MOST - 1].key;
         let keep = self.items.partition_point(|item| item.key <= last);
         let all = keep == self.items.len();
@@ -306,7 +306,7 @@ impl Gathered {
         !all
     }
 
-    /// Forgets the text of names that were cut off.
+    /// Frees the text of dropped names.
     fn drop_unused_text(&mut self) {
         let mut text = Vec::new();
         for item in &mut self.items {
@@ -317,12 +317,12 @@ impl Gathered {
         self.text = text;
     }
 
-    /// Behind the last name.
+    /// Returns the position after the last name.
     fn end(&self) -> Option<Cookie> {
         self.items.last().map(|item| item.key.behind())
     }
 
-    /// Gives the names to the sink; `false` when it is full.
+    /// Passes the names to the sink; returns `false` when it is full.
     fn deliver(&self, from: Cookie, sink: &mut Sink<'_>) -> Result<bool> {
         for alike in self.items.chunk_by(|one, other| one.key == other.key) {
             let first = alike[0].key;
@@ -349,17 +349,17 @@ impl Item {
     }
 }
 
-/// A listing in the order of the inodes, for one open directory: a program that then reads the
-/// files goes through the inode table once, without seeks.
+/// A listing in inode order, for one open directory. A program that then reads the files passes
+/// through the inode table once, without seeks.
 ///
-/// Names are read and sorted a batch at a time, which bounds the memory. Names that are added or
-/// removed meanwhile may be listed or not, as POSIX allows.
+/// Names are read and sorted in batches, which bounds the memory. Names added or removed meanwhile
+/// may or may not be listed, as POSIX allows.
 #[derive(Debug)]
 pub struct InodeOrder {
     batch: usize,
-    /// Where the batches start.
+    /// The start of each batch.
     starts: Vec<Cookie>,
-    /// The batch in `names`.
+    /// The index of the batch in `names`.
     loaded: Option<usize>,
     names: Vec<Owned>,
 }
@@ -372,21 +372,21 @@ struct Owned {
 }
 
 impl InodeOrder {
-    /// Names that are ordered at a time, unless told otherwise: some 4 MiB.
+    /// Default batch size in names: about 4 MiB.
     pub const BATCH: usize = 1 << 16;
 
-    /// A listing that orders `batch` names at a time.
+    /// Makes a listing that sorts `batch` names at a time.
     #[must_use]
     pub fn new(batch: usize) -> Self {
         let (starts, names) = (vec![Cookie::START], Vec::new());
         Self { batch: batch.max(1), starts, loaded: None, names }
     }
 
-    /// Lists as [`list`] does. A cookie is a position in the order: it stays right as long as the
-    /// directory does not change, or this listing goes on.
+    /// Lists like [`list`]. A cookie is a position in inode order. It stays valid as long as the
+    /// directory does not change, or as long as this listing continues.
     ///
     /// # Errors
-    /// As [`list`].
+    /// The same as [`list`].
     pub fn list<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -395,12 +395,12 @@ impl InodeOrder {
     ) -> Result<()> {
         let mut position = from.0 as usize;
         if position == 0 {
-            // From the beginning again: what was remembered may be long out of date.
+            // The listing starts again, so the batch starts may be out of date.
             *self = Self::new(self.batch);
         }
         loop {
             let number = position / self.batch;
-            // Another listing may have given the position: the batches before have to be found.
+            // The position may come from another listing; the earlier batches must be found first.
             while number >= self.starts.len() {
                 let last = self.starts.len() - 1;
                 if self.loaded == Some(last) {
@@ -447,7 +447,7 @@ impl InodeOrder {
 }
 
 impl Owned {
-    /// `.` and `..` come first, whatever they stand for.
+    /// Returns 0 for `.`, 1 for `..` and 2 for all others, to list them in this order.
     fn rank(&self) -> u8 {
         match &*self.name {
             b"." => 0,

@@ -1,4 +1,4 @@
-//! An index as a list of its blocks from the root down, each with how full it is: for drawing.
+//! The outline of an index for drawing: its blocks from the root down, with their fill levels.
 
 use super::index::Table;
 use super::{DirectoryBlocks, entry, read_checked};
@@ -9,29 +9,29 @@ use crate::types::FileBlock;
 /// One block of an index, or a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// 0 for the root; leaves are one below the last index block.
+    /// 0 for the root; a leaf is one level below its index block.
     pub level: usize,
-    /// The block, counted within the directory.
+    /// The index of the block in the directory.
     pub block: FileBlock,
-    /// The hash from which on it has names.
+    /// The lowest hash of its names.
     pub from: u32,
     /// Whether names of that hash begin in the block before.
     pub continued: bool,
     /// Whether it is a leaf.
     pub is_leaf: bool,
-    /// Entries of an index block, or bytes that the names of a leaf need.
+    /// Number of entries of an index block, or bytes that the names of a leaf need.
     pub used: usize,
-    /// How much that could be.
+    /// The maximum of `used`.
     pub limit: usize,
 }
 
-/// Gives every block of an indexed directory to `visit`, each before those below it.
+/// Calls `visit` for every block of an indexed directory, parents before children.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] where the index is, and what the store answers.
+/// [`crate::Error::Damaged`] if the index is damaged; errors of the store.
 pub fn outline<B: DirectoryBlocks>(blocks: &B, visit: &mut dyn FnMut(Branch)) -> Result<()> {
     let levels = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.levels))?;
-    // As many blocks as there are: an index that leads in circles ends.
+    // The number of blocks limits the walk, so that an index with a cycle ends.
     let mut left = blocks.count();
     let mut waiting = vec![(0, FileBlock(0), 0)];
     while let Some((level, block, hash)) = waiting.pop() {

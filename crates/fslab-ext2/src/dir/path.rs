@@ -1,4 +1,4 @@
-//! A way through an index from its root to a leaf, and the steps to the leaves beside it.
+//! A path through an index from its root to a leaf, and the steps to the neighbouring leaves.
 
 use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
-/// The most levels of index blocks any directory has.
+/// Maximum number of index levels of any directory.
 const LEVELS_MAX: usize = 3;
 
 /// One index block on a path.
@@ -17,11 +17,11 @@ pub(crate) struct Frame {
     pub(crate) block: FileBlock,
     /// The entry that the path follows.
     pub(crate) at: usize,
-    /// Entries in the block.
+    /// Number of entries in the block.
     pub(crate) count: usize,
-    /// Where the entry leads to.
+    /// The block that this entry points to.
     pub(crate) child: FileBlock,
-    /// The hash of the entry behind it, with its continuation bit.
+    /// The hash of the next entry, with its continuation bit.
     next_hash: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ impl Frame {
     }
 }
 
-/// From the root to a leaf; the frames are those of the first `levels` index blocks.
+/// A path from the root to a leaf; the first `levels` frames are its index blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     frames: [Frame; LEVELS_MAX],
@@ -46,12 +46,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The path to the first leaf that names of a hash can be in.
+    /// Returns the path to the first leaf that can contain names of a hash.
     pub(crate) fn to_hash<B: DirectoryBlocks>(blocks: &B, hash: u32) -> Result<Self> {
         Self::descend(blocks, |_| hash).map(|(path, _)| path)
     }
 
-    /// The path to the first leaf that a name can be in, and its hash by the directory's function.
+    /// Returns the path to the first leaf that can contain a name, and the name's hash.
     #[inline]
     pub(crate) fn to_name<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<(Self, NameHash)> {
         let mut hash = NameHash { major: 0, minor: 0 };
@@ -80,7 +80,7 @@ impl Path {
         Ok((path, hash))
     }
 
-    /// Goes on from the last frame down to the leaf; `choose` picks an entry of each node.
+    /// Extends the path from the last frame down to a leaf; `choose` picks an entry of each node.
     fn complete<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -98,40 +98,40 @@ impl Path {
         Ok(())
     }
 
-    /// The block the path ends in.
+    /// Returns the leaf at the end of the path.
     pub(crate) fn leaf(&self) -> FileBlock {
         self.frames[self.levels - 1].child
     }
 
-    /// What the root says.
+    /// Returns the root's description of its tree.
     pub(crate) fn info(&self) -> RootInfo {
         self.info
     }
 
-    /// The index blocks, the root first.
+    /// Returns the index blocks, the root first.
     pub(crate) fn frames(&self) -> &[Frame] {
         &self.frames[..self.levels]
     }
 
-    /// The index block nearest to the leaf.
+    /// Returns the index block just above the leaf.
     pub(crate) fn bottom(&self) -> &Frame {
         &self.frames[self.levels - 1]
     }
 
-    /// The hash from which the next leaf's names are, with its continuation bit; `None` behind
-    /// the last leaf.
+    /// Returns the lowest hash of the next leaf, with its continuation bit; `None` at the last
+    /// leaf.
     #[inline]
     pub(crate) fn next_hash(&self) -> Option<u32> {
         self.frames().iter().rev().find_map(|frame| frame.next_hash)
     }
 
-    /// Whether names of this hash may go on in the next leaf.
+    /// Whether names with this hash may continue in the next leaf.
     #[inline]
     pub(crate) fn continues(&self, hash: u32) -> bool {
         self.next_hash().is_some_and(|next| next & !1 == hash)
     }
 
-    /// Steps to the next leaf; `false` behind the last.
+    /// Moves to the next leaf; returns `false` at the last.
     pub(crate) fn advance<B: DirectoryBlocks>(&mut self, blocks: &B) -> Result<bool> {
         let Some(level) = self.frames().iter().rposition(|frame| frame.next_hash.is_some()) else {
             return Ok(false);
@@ -140,7 +140,7 @@ impl Path {
         Ok(true)
     }
 
-    /// Steps to the leaf before; `false` at the first.
+    /// Moves to the previous leaf; returns `false` at the first.
     pub(crate) fn retreat<B: DirectoryBlocks>(&mut self, blocks: &B) -> Result<bool> {
         let Some(level) = self.frames().iter().rposition(|frame| frame.at > 0) else {
             return Ok(false);
@@ -149,7 +149,7 @@ impl Path {
         Ok(true)
     }
 
-    /// Follows another entry at a level, and below it those that `choose` picks.
+    /// Follows another entry at a level, and below it the entries that `choose` picks.
     fn turn<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -169,8 +169,8 @@ impl Path {
     }
 }
 
-/// Counts leaves off, so that an index that leads in circles ends in an error: no directory has
-/// more leaves than blocks.
+/// Counts visited leaves, so that a cyclic index ends in an error: no directory has more leaves
+/// than blocks.
 pub(crate) struct LeafBudget(u32);
 
 impl LeafBudget {

@@ -1,11 +1,10 @@
-//! Taking names out, and giving space back.
+//! Removing names and freeing space.
 //!
-//! A leaf whose names, with those of a neighbour, fill at most half of a block takes them over or
-//! hands its own to it. The index loses the entry of the leaf that became empty, and index nodes
-//! are joined and the tree made lower by the same rule. What becomes free is filled with the
-//! directory's last block, whose parent is told, and the directory ends one block earlier. Names
-//! stay in the order of their hashes all the time, so that whoever reads the directory meanwhile
-//! misses none.
+//! Two neighbouring leaves whose names together fill at most half of a block are merged. The index
+//! drops the entry of the emptied leaf; index nodes are merged and the tree gets fewer levels by
+//! the same rule. A freed block is filled with the directory's last block, whose parent is updated,
+//! and the directory becomes one block shorter. Names stay in hash order throughout, so that
+//! concurrent readers of the directory miss none.
 
 use super::entry::{self, Entries};
 use super::index::{self, Table};
@@ -18,26 +17,26 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
-/// Whether neighbours are looked at is decided at steps of this fraction of a block, not at each
-/// name.
+/// Neighbours are examined when a leaf's fill level crosses a multiple of this fraction of a block,
+/// not at each removed name.
 const STEPS: usize = 16;
-/// Blocks of a directory in which it is decided at each name after all.
+/// In directories of at most this many blocks neighbours are examined at each removed name.
 const SMALL: u32 = 4;
 
-/// What a leaf has when a name was taken out.
+/// The state of a block after a name was removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
-    /// Bytes of the name's record.
+    /// Size of the name's record in bytes.
     size: usize,
-    /// Bytes of those that are left.
+    /// Bytes of the remaining records.
     left: usize,
 }
 
-/// Takes a name that was found out of the directory; [`give_back`] is due then.
+/// Removes a name that was found; the caller then calls [`give_back`].
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] where the name is no longer at its place, and what the store answers:
-/// nothing was changed.
+/// [`crate::Error::Damaged`] if the name is no longer at its place; errors of the store. Nothing is
+/// changed then.
 pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
     let shrinks = blocks.rules().shrink;
@@ -48,18 +47,18 @@ pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Re
             return Err(Flaw::RecordChanged);
         }
         let size = entry::record_size(entry.name.len());
-        // What can fail comes before the change.
+        // Steps that can fail come before the change.
         let left = if shrinks { entry::live_bytes(bytes)? - size } else { usize::MAX };
         entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
         Ok(Removed { size, left })
     })
 }
 
-/// Gives back the space that a directory needs no more without a name that was removed.
+/// Frees the space that a directory no longer needs after a name was removed.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] where the directory's index contradicts itself, and what the store
-/// answers. The name is gone all the same.
+/// [`crate::Error::Damaged`] if the directory's index is inconsistent; errors of the store. The
+/// name remains removed.
 pub fn give_back<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,
@@ -71,8 +70,8 @@ pub fn give_back<B: DirectoryBlocksMut>(
     }
     match &found.leaf {
         Some((path, hash)) if is_worth_a_look(blocks, left, size) => {
-            // A leaf that became small is joined with a neighbour, if it has one small enough, and
-            // then the index blocks above it are. An empty leaf costs its neighbour nothing.
+            // Merge a small leaf with a neighbour if their names fit, then merge the index blocks
+            // above it. An empty leaf may be merged with any neighbour.
             let most = blocks.block_size().bytes() / if left == 0 { 1 } else { 2 };
             let fits = |blocks: &B, beside: &Path| -> Result<bool> {
                 Ok(left + live_bytes(blocks, beside.leaf())? <= most)
@@ -98,9 +97,9 @@ pub fn give_back<B: DirectoryBlocksMut>(
     }
 }
 
-/// Gives back the blocks at the end that hold no name. The others stay where they are, because
-/// somebody may be reading the directory by offset. For the same reason two blocks stay where one
-/// would be indexed as soon as it is full.
+/// Frees blocks without names at the end of a linear directory. Other blocks stay, because a reader
+/// may be listing the directory by offset. For the same reason two blocks are kept where a
+/// directory of one block would be indexed as soon as it is full.
 fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let least = if blocks.rules().form == Form::Indexed { 2 } else { 1 };
     let mut count = blocks.count();
@@ -114,8 +113,8 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
-/// Whether a leaf that lost `size` bytes and has `left` crossed a step in its lower half; a small
-/// directory is always looked at.
+/// Whether the fill level of a leaf, which lost `size` bytes and has `left`, crossed a step in its
+/// lower half. In a small directory and for an empty leaf this is not required.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;
@@ -127,8 +126,7 @@ fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> 
     read_checked(blocks, leaf, entry::live_bytes)
 }
 
-/// Brings the names of two leaves side by side together in one of them, and takes the other out
-/// of the tree.
+/// Merges two neighbouring leaves into one of them and removes the other from the tree.
 fn join_leaves<B: DirectoryBlocksMut>(blocks: &mut B, left: &Path, right: &Path) -> Result<()> {
     let (one, other) = (left.leaf(), right.leaf());
     if one == other {
@@ -146,12 +144,12 @@ fn join_leaves<B: DirectoryBlocksMut>(blocks: &mut B, left: &Path, right: &Path)
     }
     let mut freed = unlink(blocks, right)?;
     freed.push(if keeper == one { other } else { one });
-    // From the end, so that what moves into a gap is not itself one.
+    // From the end, so that a block moved into a gap is not itself a gap.
     freed.sort_unstable_by(|one, other| other.cmp(one));
     freed.into_iter().try_for_each(|block| fill_gap(blocks, block))
 }
 
-/// Takes the entry of a leaf out of the index. Answers the nodes that lead to nothing then.
+/// Removes the entry of a leaf from the index. Returns the index nodes that are empty then.
 fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<FileBlock>> {
     let mut freed = Vec::new();
     let frames = path.frames();
@@ -167,14 +165,14 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     Ok(freed)
 }
 
-/// The first entry below these frames now begins at `hash`: says so where its hash is stored.
+/// Updates the stored hash of the first entry below these frames: it now begins at `hash`.
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
     change_table(blocks, frame.block, level, |table| table.set_hash(frame.at, hash))
 }
 
-/// Moves the directory's last block to where one became free, and ends the directory before it.
+/// Moves the directory's last block into a freed block and shortens the directory by one block.
 fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()> {
     let last = FileBlock(blocks.count() - 1);
     if gap != last {
@@ -185,7 +183,7 @@ fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()>
     blocks.shrink(last.0)
 }
 
-/// The index entry that leads to a block.
+/// The index entry that points to a block.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     block: FileBlock,
@@ -193,8 +191,8 @@ struct Owner {
     at: usize,
 }
 
-/// Finds the index entry that leads to a block: by a hash that the block itself tells where that
-/// works, else by going through the index.
+/// Finds the index entry that points to a block: by a hash found in the block itself if possible,
+/// else by walking the index.
 fn find_owner<B: DirectoryBlocks>(blocks: &B, child: FileBlock) -> Result<Owner> {
     if let Some(hash) = hint(blocks, child)?
         && let Some(owner) = owner_on_path(&Path::to_hash(blocks, hash)?, child)
@@ -220,7 +218,8 @@ fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
     Some(Owner { block: frame.block, level, at: frame.at })
 }
 
-/// A hash that leads to a block or past it: that of its first name, or of its second index entry.
+/// Returns a hash that leads to a block or past it: that of its first name or of its second index
+/// entry.
 fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
     let hasher = blocks.rules().hasher.with_version(version);
@@ -233,8 +232,8 @@ fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>>
     })
 }
 
-/// Joins the node at a level of the path to a hash with a neighbour below the same index block,
-/// where both together fill at most half of one.
+/// Merges the node at `level` of the path to `hash` with a neighbour below the same index block.
+/// Both together must fill at most half of a block.
 fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) -> Result<()> {
     let path = Path::to_hash(blocks, hash)?;
     let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };
@@ -263,8 +262,8 @@ fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) ->
     Ok(())
 }
 
-/// Makes the tree lower where the root leads to one node only, and linear where it leads to one
-/// small leaf.
+/// Removes a level if the root points to only one node; makes the directory linear if the root
+/// points to one small leaf.
 fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     loop {
         let (info, count, child) = read_checked(blocks, FileBlock(0), |bytes| {
@@ -275,7 +274,7 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
             return Ok(());
         }
         if info.levels == 0 {
-            // Whoever lists the directory goes on by the hash of that version.
+            // Other listings of the directory continue by the hash of this version.
             let is_known = info.version == blocks.rules().hasher.version();
             return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }

@@ -1,4 +1,4 @@
-//! Directories in memory against a plain map of names.
+//! Compares directories in memory with a plain map of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ fn size(bytes: u32) -> BlockSize {
     BlockSize::new(bytes).unwrap()
 }
 
-/// A directory beside what it should hold.
+/// A directory and the names that it should hold.
 struct Pair {
     blocks: VectorBlocks,
     model: BTreeMap<Vec<u8>, InodeNo>,
@@ -73,7 +73,7 @@ impl Pair {
         assert_eq!(self.listed(7), self.model.keys().cloned().collect());
     }
 
-    /// All names but the dots, listed `piece` at a time; none may come twice.
+    /// Returns all names but `.` and `..`, listed `piece` at a time; asserts that none is repeated.
     #[track_caller]
     fn listed(&self, piece: usize) -> BTreeSet<Vec<u8>> {
         let mut names = BTreeSet::new();
@@ -102,7 +102,7 @@ impl Pair {
 }
 
 fn random_name(random: &mut Pcg64) -> Vec<u8> {
-    // Mostly short, some as long as they get; few letters, so that names meet again.
+    // Mostly short names, some of maximum length; few letters, so that names repeat.
     let length = match random.random_range(0..20) {
         0 => random.random_range(1..=255),
         1..=4 => random.random_range(1..=40),
@@ -111,7 +111,7 @@ fn random_name(random: &mut Pcg64) -> Vec<u8> {
     (0..length).map(|_| *b"abc\xe9".get(random.random_range(0..4)).unwrap()).collect()
 }
 
-/// Grows, churns and empties a directory, looking at all of it now and then.
+/// Grows, churns and empties a directory, and checks all of it now and then.
 fn churn(mut pair: Pair, steps: usize, random: &mut Pcg64) {
     for step in 0..steps {
         let growing = step < steps / 2;
@@ -169,7 +169,7 @@ fn a_linear_directory_is_a_map_of_names() {
 
 #[test]
 fn a_tree_grows_to_its_most_levels_and_then_has_no_space() {
-    // Names of 255 bytes fill small blocks soon.
+    // Names of 255 bytes fill small blocks quickly.
     let long = |number: u32| format!("{number:0255}").into_bytes();
     for levels in [2, 3] {
         let mut pair = Pair::new(rules(HashVersion::HalfMd4, levels), 1024);
@@ -221,7 +221,7 @@ fn no_space_in_the_middle_of_a_split_loses_nothing() {
     assert!(refused > 100, "{refused}");
 }
 
-/// Names of one hash, found by trying. The legacy function makes them cheap.
+/// Finds names with equal hashes by trial. The legacy function makes this cheap.
 fn colliding(hasher: Hasher, want: usize) -> Vec<Vec<u8>> {
     let mut by_hash: std::collections::HashMap<u32, Vec<u32>> = std::collections::HashMap::new();
     for number in 0..3_000_000_u32 {
@@ -242,7 +242,7 @@ fn name_of(number: u32) -> String {
 fn names_of_one_hash_are_found_across_leaves() {
     let rules = rules(HashVersion::HalfMd4, 2);
     let mut names = Vec::new();
-    // Four leaves' worth at 1 KiB: some of the borders fall between names of one hash.
+    // Four leaves of 1 KiB: some of the borders fall between names with equal hashes.
     for want in [2, 3] {
         names.extend(colliding(rules.hasher, want));
     }
@@ -271,8 +271,8 @@ fn has_continuation(blocks: &VectorBlocks) -> bool {
     })
 }
 
-/// Names that the legacy function gives one hash: 240 times "p" and one of these in eight digits.
-/// A search through 2^31 of them found these.
+/// Names with equal hashes by the legacy function: 240 times "p" and one of these in eight digits.
+/// They were found by searching 2^31 numbers.
 const LEGACY_COLLISIONS: [u32; 9] = [
     0x0098_6d22,
     0x08c3_0f9d,
@@ -333,7 +333,7 @@ fn a_listing_misses_none_of_those_that_stay_while_others_come_and_go() {
             if taken == 0 {
                 break;
             }
-            // Waves: the directory grows fivefold and shrinks again.
+            // In waves the directory grows fivefold and shrinks again.
             for _ in 0..40 {
                 let name = format!("moves{}", random.random_range(0..4000)).into_bytes();
                 if (seen.len() / 300).is_multiple_of(2) {
@@ -380,7 +380,7 @@ fn a_listing_by_inode_is_in_order_and_whole() {
     assert_eq!(inodes[..2], [OWN, InodeNo::ROOT]);
     let falls = inodes[2..].windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert_eq!(falls, 3, "one between batches");
-    // Positions are the same for another listing.
+    // Positions are valid for another listing too.
     let mut again = Vec::new();
     let mut take = |listed: Listed<'_>| {
         again.push(listed.inode);
@@ -416,7 +416,7 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
     for _ in 0..3000 {
         let mut bytes = whole.blocks.bytes.clone();
         for _ in 0..random.random_range(1..20) {
-            // Half of the damage where the index is.
+            // Half of the damage is done to the index.
             let end = if random.random_bool(0.5) { 1024 } else { bytes.len() };
             let at = random.random_range(0..end);
             bytes[at] = match random.random_range(0..3) {

@@ -1,4 +1,4 @@
-//! A directory's blocks in memory: for tests and measurements.
+//! A directory's blocks in memory, for tests and measurements.
 
 use fslab_vfs::Errno;
 
@@ -6,21 +6,21 @@ use super::{DirectoryBlocks, DirectoryBlocksMut, Rules};
 use crate::error::Result;
 use crate::types::{BlockSize, FileBlock, InodeNo};
 
-/// Blocks in a vector.
+/// A directory in a vector of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorBlocks {
     inode: InodeNo,
     rules: Rules,
     block_size: BlockSize,
-    /// All blocks, one after the other.
+    /// All blocks, concatenated.
     pub(super) bytes: Vec<u8>,
     indexed: bool,
-    /// How many blocks there may be.
+    /// Maximum number of blocks.
     pub most: u32,
 }
 
 impl VectorBlocks {
-    /// A new directory.
+    /// Makes a new directory.
     #[must_use]
     pub fn new(block_size: BlockSize, rules: &Rules, inode: InodeNo, parent: InodeNo) -> Self {
         let mut bytes = vec![0; block_size.bytes()];

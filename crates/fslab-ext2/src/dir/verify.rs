@@ -1,7 +1,7 @@
-//! Whether an index is whole: every block in it once, every name in the leaf its hash leads to.
+//! Verifies an index: each block occurs in it once, and each name is in the leaf of its hash.
 //!
-//! Stricter than e2fsck, which accepts names of one hash in two leaves without the bit that sends
-//! the kernel on to the second.
+//! It is stricter than e2fsck, which accepts names of one hash in two leaves without the
+//! continuation bit that sends the kernel to the second.
 
 use super::DirectoryBlocks;
 use super::entry::Entries;
@@ -11,19 +11,19 @@ use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
-/// Something wrong with an index.
+/// A flaw of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexFlaw {
-    /// The block it is in.
+    /// The block with the flaw.
     pub block: FileBlock,
-    /// What it is.
+    /// The kind of flaw.
     pub what: Flaw,
 }
 
-/// Checks an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
+/// Verifies an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors
-/// What the store answers; damage is in the answer.
+/// Errors of the store; damage is part of the result.
 pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {
@@ -43,10 +43,10 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     Ok(walk.flaws)
 }
 
-/// The most flaws that one directory's answer has.
+/// Maximum number of flaws returned for one directory.
 pub const FLAWS_MAX: usize = 100;
 
-/// Hashes from `from` on to `next`, with their continuation bits.
+/// A range of hashes from `from` to `next`, with their continuation bits.
 #[derive(Clone, Copy)]
 struct Bounds {
     from: u32,
@@ -59,7 +59,7 @@ struct Walk<'a, B> {
     blocks: &'a B,
     hasher: Hasher,
     seen: Vec<bool>,
-    /// Levels of index blocks, the root included.
+    /// Number of index levels, including the root.
     levels: usize,
     flaws: Vec<IndexFlaw>,
 }
@@ -81,7 +81,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
         }
     }
 
-    /// Reads a block; its flaw is noted.
+    /// Reads a block and records its flaw if it has one.
     fn read<R>(
         &mut self,
         block: FileBlock,

@@ -1,4 +1,4 @@
-//! Open files: creating, opening, reading, writing, reserving, copying, closing.
+//! Operations on open files: create, open, read, write, allocate, copy and close.
 
 use fslab_vfs::rules::{self, set_id};
 use fslab_vfs::{Entry, Errno, FallocateMode, FileKind, Handle, OpenMode, Request, WriteOptions};
@@ -14,7 +14,7 @@ use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
-/// Most that one copy moves; the caller goes on from there.
+/// Maximum number of bytes that one copy moves; the caller continues from there.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Ext2 {
@@ -35,7 +35,7 @@ impl Ext2 {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             FileKind::Symlink => return Err(Errno::LOOP.into()),
-            // Who sends requests opens these itself; only their names are here.
+            // The sender of requests opens special files itself; the image stores only their names.
             _ => return Err(Errno::NXIO.into()),
         }
         check_opening(&inode, mode)?;
@@ -48,7 +48,7 @@ impl Ext2 {
         Ok(self.add_handle(volume, Open::File { no, mode }))
     }
 
-    /// Creates and opens, or opens what is there.
+    /// Creates and opens a file, or opens the existing one.
     pub(super) fn create_file(
         &self,
         request: &Request,
@@ -144,7 +144,7 @@ impl Ext2 {
             return Err(Errno::PERM.into());
         }
         let answer = volume.write_data(&mut inode, offset, data);
-        // Indirect blocks may have been taken before a failure.
+        // Indirect blocks may have been allocated before a failure.
         volume.store_inode(&inode)?;
         let written = answer?;
         if written > 0 {
@@ -182,7 +182,7 @@ impl Ext2 {
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
             volume.zero(&mut inode, within)
         } else if keep_size && end > inode.size {
-            // The format has no way to tell such space from damage.
+            // The format cannot tell such space from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
             volume.fill_holes(&mut inode, within)

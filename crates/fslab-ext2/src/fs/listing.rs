@@ -1,5 +1,5 @@
-//! Listing directories and their indexes. Entries are copied out in pieces: a sink may call the
-//! file system again.
+//! Listing directories and their indexes. Entries are copied in pieces, so that a sink may call the
+//! file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::dir::{self, Cookie, DirectoryBlocks};
 use crate::error::Result;
 use crate::types::InodeNo;
 
-/// Entries that are copied out of a directory under one hold of the lock.
+/// Number of entries that are copied from a directory under one hold of the lock.
 const LISTING_PIECE: usize = 256;
 
 struct Item {
@@ -24,11 +24,11 @@ struct Item {
 }
 
 impl Ext2 {
-    /// Gives every block of a directory's index and its leaves to `visit`, each before those
-    /// below it. Answers `false` for a directory that is not indexed.
+    /// Calls `visit` for every block of a directory's index and for its leaves, parents before
+    /// children. Returns `false` for a directory without an index.
     ///
     /// # Errors
-    /// `ENOTDIR`, damage, and what the device answers.
+    /// `ENOTDIR`, damage, or an error of the device.
     pub fn index_of(&self, directory: Ino, visit: &mut dyn FnMut(Branch)) -> Result<bool> {
         let volume = self.volume();
         let view = volume.directory(to_no(directory)?)?;
@@ -39,7 +39,7 @@ impl Ext2 {
         Ok(indexed)
     }
 
-    /// Lists a directory from `offset` on until the sink refuses.
+    /// Lists a directory from `offset` until the sink refuses an entry.
     pub(super) fn list(
         &self,
         request: &Request,
@@ -69,7 +69,7 @@ impl Ext2 {
         }
     }
 
-    /// The next entries. A removed directory has none, not even `.`: `ENOENT`.
+    /// Returns the next entries. A removed directory has none, not even `.`: `ENOENT`.
     fn list_piece(&self, no: InodeNo, listing: &Listing, from: Cookie) -> Result<Vec<Item>> {
         let volume = self.volume.read();
         let inode = volume.inode(no)?;

@@ -1,4 +1,4 @@
-//! How long an fsync keeps readers out, as a count of the blocks and inodes that it marks.
+//! Limits how long an fsync keeps readers out, measured as the blocks and inodes that it marks.
 
 use std::cell::RefCell;
 use std::ops::{Add, Sub};
@@ -13,7 +13,7 @@ use crate::write_order::order::PendingInodes;
 
 const BLOCK: u32 = 1024;
 
-/// What an fsync marks as written: blocks that wait for it, and inodes that are pending.
+/// Blocks that wait to be written and inodes that are pending; an fsync marks them as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Waiting {
     blocks: usize,
@@ -46,11 +46,11 @@ impl Sub for Waiting {
 }
 
 thread_local! {
-    /// What this thread marked under each hold of the lock that keeps readers out.
+    /// The number of marks that this thread made under each exclusive hold of the lock.
     static HOLDS: RefCell<Vec<Waiting>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Wraps a change so that it counts the blocks and inodes that the change marks.
+/// Wraps a change so that the blocks and inodes that it marks are counted.
 pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volume) {
     |volume| {
         let before = Waiting::of(volume);
@@ -60,7 +60,7 @@ pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volu
     }
 }
 
-/// A new directory of many blocks, whose names are of inodes in many others.
+/// The test makes a directory of many blocks whose names refer to inodes in many other blocks.
 #[test]
 fn an_fsync_keeps_readers_out_for_64_marks_at_a_time() {
     const NAMES: u32 = 600;

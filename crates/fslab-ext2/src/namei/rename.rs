@@ -1,5 +1,5 @@
-//! Moving names. All checks come before the first change; the new name is made before the old one
-//! goes, in memory and on the device, unless two names are exchanged.
+//! Renaming. All checks come before the first change. The new name is made before the old one is
+//! removed, in memory and on the device, unless two names are exchanged.
 
 use fslab_vfs::{Errno, FileKind, RenameMode, Request};
 
@@ -10,10 +10,10 @@ use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
-/// Most directories between a directory and the root; more can only be a circle.
+/// Maximum depth of a directory; a deeper one means that the tree has a cycle.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// An inode that a rename is about.
+/// An inode involved in a rename.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Subject {
     no: InodeNo,
@@ -21,13 +21,13 @@ struct Subject {
 }
 
 impl Subject {
-    /// What its directory counts for it as a subdirectory.
+    /// Returns the links that it adds to its parent: 1 for a directory.
     fn links_above(self) -> i32 {
         i32::from(self.kind == FileKind::Directory)
     }
 }
 
-/// A name that is to move, and what the new name stands for until then.
+/// The name to be moved, and the inode that the new name refers to until then.
 #[derive(Clone, Copy)]
 struct Move<'a> {
     from: NamePlace<'a>,
@@ -37,7 +37,7 @@ struct Move<'a> {
 }
 
 impl Volume {
-    /// Moves a name as `renameat2(2)` does.
+    /// Renames as `renameat2(2)` does.
     pub(crate) fn rename(
         &mut self,
         request: &Request,
@@ -64,7 +64,7 @@ impl Volume {
             Some(target) if target.no == source.no => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => self.exchange(moving, target),
             _ if mode.contains(RenameMode::WHITEOUT) => {
-                // Overlay file systems take a character device of number 0 for a removed name.
+                // Overlay file systems use a character device of number 0 to mark a removed name.
                 let new = New::of_kind(FileKind::CharDevice, 0);
                 let whiteout = self.make_inode(request, from.parent, &new, 1)?;
                 self.replace(moving, Some(whiteout))
@@ -85,8 +85,8 @@ impl Volume {
         }
     }
 
-    /// The target must be as the mode demands; no directory may come to lie within itself, and no
-    /// target may hold its source.
+    /// Checks that the target is as the mode demands, that no directory is moved into itself, and
+    /// that the target does not contain the source.
     fn check_rename(&self, moving: Move<'_>, mode: RenameMode) -> Result<()> {
         let Move { from, source, to, target } = moving;
         let exchange = mode.contains(RenameMode::EXCHANGE);
@@ -112,7 +112,7 @@ impl Volume {
         }
     }
 
-    /// Whether a directory is `ancestor` or below it.
+    /// Whether a directory equals `ancestor` or is below it.
     fn is_within(&self, directory: InodeNo, ancestor: InodeNo) -> Result<bool> {
         let mut at = directory;
         for _ in 0..DEPTH_MAX {
@@ -120,7 +120,7 @@ impl Volume {
                 return Ok(at == ancestor);
             }
             let inode = self.inode(at)?;
-            // A removed directory may have outlived its parent; nothing lies below it.
+            // A removed directory may have outlived its parent; it contains nothing.
             if inode.links == 0 {
                 return Ok(false);
             }
@@ -143,8 +143,8 @@ impl Volume {
         answer.inspect_err(|error| self.trouble.log(&format!("inode {no} was moved"), error))
     }
 
-    /// Makes the new name and takes the old one away, or gives it to a whiteout. Where that fails,
-    /// both names are what they were.
+    /// Makes the new name and removes the old one, or points it to a whiteout. If that fails, both
+    /// names are as before.
     fn move_name(&mut self, moving: Move<'_>, whiteout: Option<InodeNo>) -> Result<()> {
         let Move { from, source, to, target } = moving;
         if let Some(target) = target {
@@ -171,8 +171,8 @@ impl Volume {
         left.inspect_err(|_| self.take_back(to, target))
     }
 
-    /// Makes a new name what it was, where the old one had to stay: two names that one link is
-    /// counted for would lead to somebody else's file when one of them is removed.
+    /// Restores a new name because the old one could not be removed. If two names shared one
+    /// counted link, removing one of them would leave the other pointing to a reused inode.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {
             Some(target) => self.replace_name(to, target.no, target.kind),
@@ -197,7 +197,7 @@ impl Volume {
         if links < fslab_vfs::rules::LINKS_MAX { Ok(()) } else { Err(Errno::MLINK.into()) }
     }
 
-    /// Takes the old name away or gives it to a whiteout, so that a power cut never leaves neither.
+    /// Removes the old name or points it to a whiteout, so that a power cut never loses both names.
     fn leave_old_name(
         &mut self,
         from: NamePlace<'_>,
@@ -216,7 +216,8 @@ impl Volume {
         }
     }
 
-    /// Nothing orders the two names on the device (see [`crate::write_order::dependencies`]).
+    /// Exchanges two names. Nothing orders them on the device (see
+    /// [`crate::write_order::dependencies`]).
     fn exchange(&mut self, moving: Move<'_>, target: Subject) -> Result<()> {
         let Move { from, source, to, .. } = moving;
         let gains = source.links_above() - target.links_above();
@@ -233,7 +234,7 @@ impl Volume {
         answer.inspect_err(|error| self.trouble.log("two names were exchanged", error))
     }
 
-    /// An inode is now named in another directory (or by another name in the same).
+    /// Updates an inode that is now named in another directory, or by another name in the same one.
     fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
         let mut inode = self.inode(subject.no)?;
         inode.changed = self.now;

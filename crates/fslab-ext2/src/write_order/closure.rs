@@ -1,12 +1,13 @@
-//! The closure of a file: the changed blocks that an fsync of it writes, so that a power cut keeps
-//! the file under its name. Other changed blocks go on waiting.
+//! The closure of a file: the changed blocks that an fsync of it writes, so that the file survives
+//! a power cut under its name. Other changed blocks keep waiting.
 //!
 //! These are soft updates in coarse steps (Ganger and Patt, "Metadata Update Performance in File
-//! Systems", OSDI 1994). The closure has the file's inode and indirect blocks. Where the device
-//! does not have the file's name, it also has the directory's inode, its new blocks, the block
-//! with the name and the index blocks above it; and so on for each directory up to one whose name
-//! the device has. Where a name was removed and made again, the device may have it in another block
-//! with its earlier inode: the closure has all changed blocks of the directory then.
+//! Systems", OSDI 1994). The closure contains the file's inode and indirect blocks. If the device
+//! does not have the file's name, the closure also contains a part of the directory. That part is
+//! the inode, its new blocks, the block with the name and the index blocks above it. The same holds
+//! for each parent up to one whose name the device has. If a name was removed and made again, the
+//! device may have it in another block with its earlier inode. The closure then contains all
+//! changed blocks of the directory.
 //!
 //! A block that is shared with other files is written without their changes, which are *rolled
 //! back*:
@@ -15,13 +16,13 @@
 //! - A directory block is written as it is in memory, without the names of other inodes that the
 //!   device does not have. It stays changed.
 //!
-//! Bitmaps and counts are not written: a check makes them again. No block of the closure belongs
-//! to another file on the device, because freed blocks are not reused before a full flush.
+//! Bitmaps and counts are not written: a check rebuilds them. No block of the closure belongs to
+//! another file on the device, because freed blocks are not reused before a full flush.
 //!
-//! There is no closure where a block may only be written after others (names left it, pointers
-//! were removed from it), or where a name may have replaced another. A directory has none while
-//! names that left any directory wait: where they came to it, they must be gone from the other. The
-//! caller then flushes everything.
+//! There is no closure if a block may only be written after others, because names left it or
+//! pointers were removed from it. There is also none if a name may have replaced another. A
+//! directory has no closure while names that left any directory wait: they must not be in both
+//! places. The caller then flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,15 +39,16 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
-/// New names that an fsync of a directory writes; with more, a full flush is no slower.
+/// Maximum number of new names that an fsync of a directory writes; with more, a full flush is as
+/// fast.
 const NAMES_MAX: usize = 1024;
 
 /// The blocks and inodes of a closure.
 #[derive(Default)]
 pub(crate) struct Closure {
-    /// Indirect blocks, blocks of attributes and of symbolic links.
+    /// Indirect blocks, extended attribute blocks and blocks of symbolic links.
     map: Vec<BlockNo>,
-    /// Directory blocks that the device does not lead to yet.
+    /// Directory blocks that nothing on the device refers to yet.
     new_directories: Vec<BlockNo>,
     inodes: BTreeSet<InodeNo>,
     /// Directory blocks that the device has in an older state.
@@ -56,11 +58,11 @@ pub(crate) struct Closure {
 /// A step of writing a closure. The device is flushed after each step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClosureStep {
-    /// The superblock stops saying that all is in order.
+    /// The superblock is no longer marked clean.
     Begin,
-    /// New blocks and pointers, to which nothing on the device points yet.
+    /// New blocks and pointers; nothing on the device refers to them yet.
     Map,
-    /// Inodes, which lead to these.
+    /// Inodes, which refer to these blocks.
     Inodes,
     /// Names of these inodes.
     Directories,
@@ -70,19 +72,19 @@ impl ClosureStep {
     pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
 }
 
-/// What a step of a closure gave the device, until the volume [takes note](Volume::note_step) of
-/// it.
+/// What a closure's step wrote to the device, until it is passed to
+/// [`note_step`](Volume::note_step).
 #[derive(Default)]
 pub(crate) struct StepWritten {
-    /// One that no longer says that all is in order.
+    /// The new superblock, no longer marked clean.
     superblock: Option<Superblock>,
     pub blocks: Written,
-    /// The device was given something.
+    /// Whether anything was written.
     pub is_any: bool,
 }
 
 impl Volume {
-    /// What an fsync of an inode has to write; `None` where everything has to be flushed.
+    /// Returns what an fsync of an inode has to write; `None` if everything has to be flushed.
     pub(crate) fn closure(&self, no: InodeNo) -> Result<Option<Closure>> {
         if self.order.pending.is_unordered || self.options.reuse != Reuse::AfterFlush {
             return Ok(None);
@@ -90,14 +92,15 @@ impl Volume {
         let mut builder = Builder { volume: self, closure: Closure::default() };
         match builder.build(no) {
             Ok(is_whole) => Ok(is_whole.then_some(builder.closure)),
-            // Damage of a block that need not be written must not fail the sync.
+            // Damage in a block that need not be written must not fail the fsync.
             Err(Error::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes a part of a closure. Nothing may change between two steps, but others may read: this
-    /// needs the volume only shared. What was written is in `written` even after an error.
+    /// Writes one step of a closure. The volume must not change between two steps, but this needs
+    /// it only shared, so other threads may read. `written` lists what was written, even after an
+    /// error.
     pub(crate) fn put_step(
         &self,
         closure: &Closure,
@@ -131,7 +134,7 @@ impl Volume {
         written.superblock.is_some() || (written.is_any && !self.data_written)
     }
 
-    /// Takes note of what a step wrote, but for its blocks.
+    /// Records what a step wrote, except for its blocks.
     pub(crate) fn note_step(&mut self, written: &mut StepWritten) {
         self.data_written |= written.is_any;
         if let Some(superblock) = written.superblock.take() {
@@ -139,18 +142,18 @@ impl Volume {
         }
     }
 
-    /// The inodes of a closure of which something is pending.
+    /// Returns the inodes of a closure that are pending.
     pub(crate) fn pending_of(&self, closure: &Closure) -> Vec<InodeNo> {
         let is_pending = |no: &InodeNo| self.order.pending.inodes.contains_key(no);
         closure.inodes.iter().copied().filter(is_pending).collect()
     }
 
-    /// The device has made durable all steps of a closure: what is pending of its inodes ends.
+    /// Records that all steps of a closure are durable: its inodes are no longer pending.
     pub(crate) fn note_durable(&mut self, inodes: &[InodeNo]) {
         inodes.iter().for_each(|no| self.order.pending.deleted(*no));
     }
 
-    /// Writes the closure's inodes; others of the same blocks stay as the device has them.
+    /// Writes the closure's inodes; other inodes in the same blocks stay as on the device.
     fn put_inodes_of(&self, closure: &Closure, written: &mut StepWritten) -> Result<()> {
         let size = self.geometry().inode_size as usize;
         let mut by_block: BTreeMap<BlockNo, Vec<Range<usize>>> = BTreeMap::new();
@@ -164,7 +167,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes a directory block without the names of other inodes that the device does not have.
+    /// Writes a directory block without the names of other inodes that are not on the device.
     fn put_names(
         &self,
         closure: &Closure,
@@ -183,8 +186,8 @@ impl Volume {
     }
 }
 
-/// The records of a directory block that name inodes which neither the device nor the closure has;
-/// `None` where the block can't be written without them.
+/// Returns the records of a directory block that name inodes which are neither on the device nor in
+/// the closure. `None` if the block can't be written without them.
 fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut others = Vec::new();
     for entry in Entries::of(bytes) {
@@ -195,13 +198,13 @@ fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<V
             continue;
         }
         if !pending.is_new {
-            // The device has the inode; with one link fewer, if this is one more name.
+            // The device has the inode; if this is an additional name, it has one link fewer.
             if volume.order.linked.contains_key(&no) {
                 return None;
             }
             continue;
         }
-        // One that was renamed may have replaced a name that the device has.
+        // A renamed inode may have replaced a name that the device has.
         pending.name.as_ref()?;
         if matches!(entry.name, b"." | b"..") {
             return None;
@@ -216,7 +219,7 @@ struct Builder<'a> {
     closure: Closure,
 }
 
-/// Each answers `false` where there is no closure.
+/// Each method returns `false` if there is no closure.
 impl Builder<'_> {
     fn build(&mut self, no: InodeNo) -> Result<bool> {
         let is_directory = self.volume.inode(no)?.kind == FileKind::Directory;
@@ -225,7 +228,7 @@ impl Builder<'_> {
             && self.can_be_written_apart()?)
     }
 
-    /// Adds an inode, its blocks and, where the device does not have it, its name.
+    /// Adds an inode, its blocks and, if the device does not have it, its name.
     fn add(&mut self, no: InodeNo) -> Result<bool> {
         let mut at = no;
         loop {
@@ -258,7 +261,7 @@ impl Builder<'_> {
 
     fn add_map(&mut self, inode: &Inode) -> Result<bool> {
         let is_directory = inode.kind == FileKind::Directory;
-        // The blocks of a regular file are on the device: only the way to them is looked at.
+        // Data blocks of a regular file are on the device; only its indirect blocks are examined.
         let lowest = if inode.kind == FileKind::Regular { 1 } else { 0 };
         let (volume, closure) = (self.volume, &mut self.closure);
         let mut is_whole = true;
@@ -273,7 +276,7 @@ impl Builder<'_> {
         Ok(is_whole)
     }
 
-    /// Adds the block of a name and the index blocks that lead to it.
+    /// Adds the block of a name and the index blocks on the path to it.
     fn add_name(&mut self, parent: InodeNo, name: &[u8], no: InodeNo) -> Result<bool> {
         let view = self.volume.directory(parent)?;
         let Search::Found(found) = dir::find(&view, name)? else {
@@ -291,7 +294,7 @@ impl Builder<'_> {
         Ok(is_whole)
     }
 
-    /// The blocks of a directory that the device has in an older state or not at all.
+    /// Returns the blocks of a directory that the device has in an older state or not at all.
     fn changed_blocks(&self, inode: &Inode) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::new();
         self.volume.walk(inode, &mut |block, place| {
@@ -304,7 +307,7 @@ impl Builder<'_> {
 
     fn add_directory_block(&mut self, block: BlockNo) -> bool {
         match self.volume.cache.role(block) {
-            // One of role Map comes with its directory.
+            // A block with role `Map` is added with its directory.
             None | Some(Role::Map) => true,
             Some(Role::Directory) => {
                 self.closure.directories.insert(block);
@@ -314,7 +317,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds all changed blocks of a directory and the new inodes that these name.
+    /// Adds all changed blocks of a directory and the new inodes that they name.
     fn add_names_in(&mut self, no: InodeNo) -> Result<bool> {
         let volume = self.volume;
         if !volume.order.left.is_empty() {

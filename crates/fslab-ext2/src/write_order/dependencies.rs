@@ -2,9 +2,9 @@
 //! this module assigns each change to its step as the change is made. Where two changes would have
 //! to wait for each other, everything is flushed first.
 //!
-//! A name must be on the device in its new place before it is removed from the old one: when users
-//! move it, or link and unlink it; when directories split, join or shrink; and when the directory
-//! that it was moved out of is removed.
+//! A name must be on the device in its new place before it is removed from the old one. This holds
+//! when users move it, or link and unlink it; when directories split, join or shrink; and when the
+//! directory that it was moved out of is removed.
 //!
 //! The exception is an exchange of two names in different blocks, each of which would have to be
 //! written before the other. Until the next sync, a power cut may leave one of the two inodes
@@ -18,7 +18,7 @@ use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
 impl Volume {
-    /// The next changes of an inode must not be seen on the device before those of directories.
+    /// Delays the next changes of an inode: they must reach the device after those of directories.
     pub fn make_late(&mut self, no: InodeNo) -> Result<()> {
         let waits = self.options.reuse == Reuse::AfterFlush;
         if waits && !self.order.late_inodes.contains_key(&no) {
@@ -28,7 +28,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The next changes of an inode must be seen before those of directories.
+    /// Makes sure that the next changes of an inode reach the device before those of directories.
     pub fn make_early(&mut self, no: InodeNo) -> Result<()> {
         if self.order.late_inodes.contains_key(&no) {
             self.flush_within_operation()
@@ -37,8 +37,8 @@ impl Volume {
         }
     }
 
-    /// A name is about to move from one block of directories to another: it must be on the device
-    /// in its new place before it leaves the old one, which is in `parent`.
+    /// Orders the move of a name between directory blocks: it must be on the device in its new
+    /// place before it is removed from the old one, which is in `parent`.
     pub fn order_move(&mut self, parent: InodeNo, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&from) {
             self.flush_within_operation()?;
@@ -47,15 +47,15 @@ impl Volume {
         self.order_departure(parent, from)
     }
 
-    /// A name that has come to another place is about to go from this block.
+    /// Orders the removal of a name from this block after its arrival elsewhere.
     fn order_departure(&mut self, parent: InodeNo, from: BlockNo) -> Result<()> {
         self.order.left.insert(parent);
-        // Before the name goes: what is joined with the block then must know that it waits.
+        // Before the name is removed: a block merged with this one must know that it waits.
         self.cache.delay(from, 1)
     }
 
-    /// Names of other directory blocks are about to come to this one, which must be on the device
-    /// before those are.
+    /// Orders the arrival of names from other directory blocks: this block must be written before
+    /// those.
     pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
         if self.is_late(to) {
             self.flush_within_operation()?;
@@ -64,15 +64,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Which of two directory blocks, whose names are about to come together, gets those of the
-    /// other: the one that is written earlier. What waits for names that had come to the other is
-    /// then written later than that one, too, and nothing needs to be written now.
+    /// Whether, of two directory blocks to be merged, the first keeps the names of both: it does if
+    /// it is written no later than the second. A block that waits for names in the second is then
+    /// also written after the first, and nothing needs to be written now.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }
 
-    /// All names of a directory block are about to come to another, which is written no later
-    /// ([`keeps_names`](Self::keeps_names)): it must be on the device before they are gone here.
+    /// Orders the merging of a directory block's names into another, which is written no later
+    /// ([`keeps_names`](Self::keeps_names)): that one must be on the device before they are removed
+    /// here.
     pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;
@@ -86,10 +87,11 @@ impl Volume {
         self.cache.delay(from, step)
     }
 
-    /// A directory block whose names were moved is about to be overwritten with those of the
-    /// directory's last block, which is cut off after it ([`make_late`](Self::make_late)). Names
-    /// that came to the last one must not be on the device only where they came from: it is written
-    /// once more in its old place, which the device leads to until the directory is cut.
+    /// Orders the overwriting of a directory block, whose names were moved, with the directory's
+    /// last block. The last block is cut off afterwards ([`make_late`](Self::make_late)). Names
+    /// that were moved to the last block must not exist on the device only in their old place. It
+    /// is therefore written once more in its old place, to which the device refers until the
+    /// directory is cut.
     pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&block) {
             self.flush_within_operation()?;
@@ -100,12 +102,13 @@ impl Volume {
         self.cache.delay(block, 1)
     }
 
-    /// A new directory was given this name, which what is moved into it needs as early as its own.
+    /// Orders the name of a new directory: the names moved into the directory need it as early as
+    /// their own.
     pub fn order_new_directory(&mut self, at: NamePlace<'_>) -> Result<()> {
         self.order_early_name(at).map(drop)
     }
 
-    /// Has the block of a new name written early; answers it, unless everything was written.
+    /// Writes the block of a new name early; returns the block unless everything was flushed.
     fn order_early_name(&mut self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Some(block) = self.block_of_name(at)? else { return Ok(None) };
         if self.is_late(block) {
@@ -115,20 +118,20 @@ impl Volume {
         Ok(Some(block))
     }
 
-    /// A directory is about to lose its name. Names that left it, and that the device may have
-    /// nowhere else, must not go with it.
+    /// Orders the removal of a directory: names that left it, and that may be nowhere else on the
+    /// device, must not be lost with it.
     pub fn order_removal(&mut self, no: InodeNo) -> Result<()> {
         if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }
 
-    /// An inode was given one more name.
+    /// Orders an additional name of an inode.
     pub fn order_link(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let block = self.order_early_name(at)?;
         self.order.linked.extend(block.map(|block| (no, block)));
         Ok(())
     }
 
-    /// An inode that has others is about to lose this name.
+    /// Orders the removal of a name of an inode that has other names.
     pub fn order_unlink(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let Some(other) = self.order.linked.get(&no).copied() else { return Ok(()) };
         match self.block_of_name(at)? {
@@ -157,7 +160,7 @@ mod tests {
     use crate::volume::VolumeOptions;
 
     const PARENT: InodeNo = InodeNo(12);
-    /// Blocks of directories, as far as these tests go.
+    /// The directory blocks used by these tests.
     const BLOCKS: [BlockNo; 4] = [BlockNo(500), BlockNo(501), BlockNo(502), BlockNo(503)];
 
     fn volume() -> Volume {

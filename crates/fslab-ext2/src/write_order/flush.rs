@@ -1,20 +1,20 @@
-//! Writing what was changed, in an order in which a power cut at any point leaves what a checker
-//! can put right without loss: soft updates (Ganger and Patt, OSDI 1994), with steps that all
-//! changes go through instead of dependencies between single ones. [`crate::write_order::closure`]
+//! Writes all changes, in an order that lets a checker repair the result of a power cut at any
+//! point without loss. These are soft updates (Ganger and Patt, OSDI 1994), with steps for all
+//! changes together instead of dependencies between single ones. [`crate::write_order::closure`]
 //! writes a single file.
 //!
-//! 1. The superblock stops saying that all is in order, and names no orphan that 5 deletes or that
-//!    the device doesn't have yet.
-//! 2. New blocks and pointers ([`Role::Map`]): nothing on the device leads to what is new.
-//! 3. Inodes: they lead to what 2 wrote. Those that lose something wait until 5.
-//! 4. Directories: they name the inodes of 3; first where names arrive, then where they leave, in
-//!    as many steps as there are such pairs one after the other.
-//! 5. Inodes that lost their name or a part, indirect blocks that did, then bitmaps and counts.
-//!    Only now may what was freed be used again.
-//! 6. The superblock says that all is in order.
+//! 1. The superblock is no longer marked clean, and names no orphan that step 5 deletes or that the
+//!    device does not have yet.
+//! 2. New blocks and pointers ([`Role::Map`]): nothing on the device refers to them yet.
+//! 3. Inodes, which refer to the blocks of step 2. Inodes that lose something wait until step 5.
+//! 4. Directories, which name the inodes of step 3. Blocks that gain names come before blocks that
+//!    lose them, in as many steps as such pairs follow each other.
+//! 5. Inodes that lost their name or a part, indirect blocks that lost pointers, then bitmaps and
+//!    counts. Only now may freed blocks and inodes be reused.
+//! 6. The superblock is marked clean.
 //!
-//! Between two steps the device is told to make durable what it has. The bytes of files were
-//! written before, into blocks that nothing on the device leads to, or in place.
+//! The device is flushed between two steps. File content was written before, in place or into
+//! blocks that nothing on the device refers to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 
-/// What a flush does next. Before each step but the first, and behind the last, the device makes
-/// durable what it was given.
+/// The next step of a flush. The device is flushed before each step but the first, and after the
+/// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushStep {
     /// Step 1 of the module's list.
@@ -39,11 +39,11 @@ pub(crate) enum FlushStep {
     Map,
     /// Step 3.
     Inodes,
-    /// Step 4: names that arrive, then those that leave, by their place in the order.
+    /// Step 4: blocks that gain names, then blocks that lose them, by their place in the order.
     Directories(u8),
     /// Step 5.
     Late,
-    /// What is left in memory is told that all of it is durable.
+    /// Updates the state in memory: everything is durable.
     Settled,
 }
 
@@ -52,11 +52,12 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // That a check is due must not be forgotten.
+        // The mark that a check is due must become durable.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
-    /// As [`flush`](Self::flush), within an operation: what is written may not be in order.
+    /// Does the same as [`flush`](Self::flush) within an operation, when the file system may not be
+    /// consistent.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
         for step in self.flush_steps() {
             self.flush_step(step)?;
@@ -65,8 +66,8 @@ impl Volume {
         self.barrier()
     }
 
-    /// The steps of a flush; none where nothing was changed. Whoever goes through them flushes the
-    /// device behind each, and at last; other operations must not come between.
+    /// Returns the steps of a flush; none if nothing was changed. The caller flushes the device
+    /// after each step and at the end; no other operation may come between.
     pub(crate) fn flush_steps(&self) -> impl Iterator<Item = FlushStep> + use<> {
         let is_due = !self.options.read_only && self.has_changes();
         let directories = (0..=STEPS_MAX).map(FlushStep::Directories);
@@ -75,7 +76,7 @@ impl Volume {
         all.filter(move |_| is_due)
     }
 
-    /// Does a step of a flush.
+    /// Executes a step of a flush.
     pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<()> {
         match step {
             FlushStep::Begin => {
@@ -98,7 +99,7 @@ impl Volume {
         }
     }
 
-    /// Step 6: makes the superblock say whether all is in order, if it says anything else.
+    /// Executes step 6: updates the superblock's clean mark if it is not right.
     pub(crate) fn say_in_order(&mut self) -> Result<()> {
         let is_clean = self.was_clean && !self.trouble.is_noted() && self.orphans.is_empty();
         if is_clean == self.says_clean || self.options.read_only {
@@ -107,16 +108,16 @@ impl Volume {
         self.write_superblock(is_clean, self.orphans.head())
     }
 
-    /// The device, if it was given something that is not durable.
+    /// Returns the device if it was written since its last flush.
     pub(crate) fn device_to_flush(&self) -> Option<Arc<dyn BlockDevice>> {
         self.data_written.then(|| self.cache.shared_device())
     }
 
-    /// Takes note of a flush of the device, before anything else was written.
+    /// Records a flush of the device; must be called before anything else is written.
     pub(crate) fn flushed(&mut self, answer: fslab_vfs::Result<()>) -> Result<()> {
-        // What a device dropped that failed so, nobody can tell.
+        // After a failed flush nobody can tell which writes the device dropped.
         answer.inspect_err(|_| self.trouble.note())?;
-        // Not before: where it failed, the next one is asked for it again.
+        // Only after a success: a failed flush is requested again next time.
         (self.data_written, self.reuse_waits) = (false, false);
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Volume {
         self.cache.dirty_bytes() > 0 || self.space.changed || self.space.is_waiting()
     }
 
-    /// Makes durable what the device was given, if it was given something.
+    /// Flushes the device if it was written since its last flush.
     fn barrier(&mut self) -> Result<()> {
         match self.device_to_flush() {
             Some(device) => self.flushed(device.flush()),
@@ -133,8 +134,8 @@ impl Volume {
         }
     }
 
-    /// Before something is taken: what was freed may be used again only when the device has
-    /// confirmed that nothing leads to it.
+    /// Flushes the device before an allocation if freed blocks could be reused: the device must
+    /// first have confirmed that nothing refers to them.
     pub(crate) fn confirm_freed(&mut self) -> Result<()> {
         if self.reuse_waits { self.barrier() } else { Ok(()) }
     }
@@ -147,7 +148,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the blocks of inodes, with those that must wait as they were before.
+    /// Writes the blocks of inodes, with delayed inodes in their earlier state.
     fn write_inodes_without_late(&mut self) -> Result<()> {
         let late = std::mem::take(&mut self.order.late_inodes);
         let answer = self.write_patched(&late);
@@ -174,7 +175,7 @@ impl Volume {
     }
 
     fn write_late(&mut self) -> Result<()> {
-        // A failure before this leaves everything changed, so that it is written next time.
+        // If an earlier step failed, everything is still changed and is written next time.
         self.order.settled();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);
@@ -182,7 +183,7 @@ impl Volume {
         self.write_role(Role::Inodes)?;
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
-        // The device may reorder this with the inodes: bitmaps are made again from inodes.
+        // The device may reorder bitmaps and inodes: a check rebuilds bitmaps from inodes.
         self.reuse_waits |= self.space.is_waiting();
         self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
@@ -193,8 +194,8 @@ impl Volume {
         self.order.late_inodes.keys().map(|no| self.place_of_bytes(*no)).collect()
     }
 
-    /// Writes the first copy of the descriptors and the superblock. The others are for repair and
-    /// keep the counts they had, as with the kernel.
+    /// Writes the first copy of the descriptors and the superblock. The other copies are for repair
+    /// and keep their counts, as in the kernel.
     fn write_counts(&mut self) -> Result<()> {
         if self.space.changed {
             let geometry = self.geometry();
@@ -211,18 +212,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes note of a superblock that was written.
+    /// Records a superblock that was written.
     pub(crate) fn says(&mut self, superblock: Superblock, clean: bool) {
         self.superblock = superblock;
         self.says_clean = clean;
         self.data_written = true;
     }
 
-    /// Writes a superblock with the counts of now, and answers it.
+    /// Writes a superblock with the current counts and returns it.
     pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
-        // What could not be written is not what the device says.
+        // A copy, because the superblock in memory must match the device if the write fails.
         let mut superblock = self.superblock.clone();
         let raw = superblock.raw_mut();
         let state = raw.s_state.get() & !STATE_CLEAN;

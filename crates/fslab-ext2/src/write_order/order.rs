@@ -1,32 +1,32 @@
-//! What is known of changes that wait to be written: which must wait for others, and what the
-//! device does not have.
+//! The state of changes that wait to be written: their order, and what the device does not have
+//! yet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::cache::{Hashing, hashing};
 use crate::types::{BlockNo, InodeNo};
 
-/// What a name takes in memory, on average.
+/// Average memory that a name takes, in bytes.
 const NAME_BYTES: usize = 32;
 
-/// What must reach the device after something else.
+/// Changes that must reach the device after others.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// Inodes whose change must not be seen before the directories', as they were before it.
+    /// Inodes whose change must reach the device after the directories, with their earlier bytes.
     pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
-    /// Directory blocks that names were moved to, or that lead to new directories: others are
+    /// Directory blocks that gained moved names, or that name new directories: other blocks are
     /// written after them.
     pub early_blocks: HashSet<BlockNo>,
-    /// Inodes that were given one more name, and the block that it went to.
+    /// Inodes with an additional name, and the block of that name.
     pub linked: HashMap<InodeNo, BlockNo>,
-    /// Directories that names left for other places.
+    /// Directories that lost names to other places.
     pub left: HashSet<InodeNo>,
-    /// Inodes and names that the device does not have, for an fsync of one file.
+    /// Inodes and names that are not on the device; used by an fsync of one file.
     pub pending: PendingInodes,
 }
 
 impl Order {
-    /// All that waited for something was written after it.
+    /// Records that everything was written in order.
     pub fn settled(&mut self) {
         self.early_blocks.clear();
         self.linked.clear();
@@ -35,24 +35,24 @@ impl Order {
     }
 }
 
-/// What the device does not have of an inode.
+/// What is missing of an inode on the device.
 #[derive(Default)]
 pub(crate) struct Pending {
     /// The inode itself is new.
     pub(super) is_new: bool,
-    /// Its name and the name's directory; `None` for an inode that has no name yet, several new
-    /// ones, or was renamed.
+    /// Its name and the name's directory. `None` for an inode that was renamed, or that has no name
+    /// yet or several new ones.
     pub(super) name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that the device does not have. Each is noted after it was made:
-/// an operation may flush the volume while it makes room, and a flush clears all notes.
+/// The inodes and names that are not on the device. Each is recorded after it was made, because an
+/// operation may flush the volume to make room, and a flush clears all records.
 pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
-    /// Names that the device may have although they were removed: directories, and hashes.
+    /// Names that the device may still have although they were removed, as directory and hash.
     removed: HashSet<(InodeNo, u64), Hashing>,
-    /// A change was made whose order on the device no closure tells: a directory was moved, or two
-    /// names were exchanged.
+    /// A change was made that no closure can order: a directory was moved, or two names were
+    /// exchanged.
     pub is_unordered: bool,
 }
 
@@ -67,34 +67,34 @@ impl Default for PendingInodes {
 }
 
 impl PendingInodes {
-    /// A new inode was taken.
+    /// Records a newly allocated inode.
     pub fn taken(&mut self, no: InodeNo) {
         self.inodes.insert(no, Pending { is_new: true, name: None });
     }
 
-    /// A new inode was given its first name. It may have been written since it was
-    /// [taken](Self::taken), and then it is not among these any more.
+    /// Records the first name of a new inode. The inode may have been written since it was
+    /// [taken](Self::taken), and then its record is gone.
     pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
         self.inodes.insert(no, Pending { is_new: true, name: Some((parent, name.into())) });
     }
 
-    /// An inode was given a name that is not its first.
+    /// Records an additional or changed name of an inode.
     pub fn renamed(&mut self, no: InodeNo) {
         self.inodes.entry(no).or_default().name = None;
     }
 
-    /// A name was taken out of a directory.
+    /// Records the removal of a name.
     pub fn name_removed(&mut self, parent: InodeNo, name: &[u8]) {
         let hash = self.removed.hasher().hash_one(name);
         self.removed.insert((parent, hash));
     }
 
-    /// Whether a name was removed; of some that were not, too.
+    /// Whether a name was removed; may be `true` for others too, because only hashes are compared.
     pub(super) fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
         self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
     }
 
-    /// An inode was deleted with its name.
+    /// Discards the record of an inode that was deleted.
     pub fn deleted(&mut self, no: InodeNo) {
         self.inodes.remove(&no);
     }
@@ -103,13 +103,13 @@ impl PendingInodes {
         self.inodes.get(&no).is_some_and(|pending| pending.is_new)
     }
 
-    /// Bytes of memory that this takes, about.
+    /// Returns the approximate memory that this takes, in bytes.
     pub fn bytes(&self) -> usize {
         self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
             + self.removed.len() * size_of::<(InodeNo, u64)>()
     }
 
-    /// The device has everything.
+    /// Records that the device has everything.
     pub fn settled(&mut self) {
         self.inodes.clear();
         self.removed.clear();

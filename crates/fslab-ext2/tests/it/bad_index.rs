@@ -1,4 +1,4 @@
-//! Directories whose index can't be read: their names are found without it, as the kernel does.
+//! Directories with an unreadable index: their names are found without it, as in the kernel.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::support::{Image, has_e2fsprogs, options};
 
 const NAMES: u32 = 2000;
 
-/// Bytes of an index root, and values that make it one that can't be used: the hash function, the
-/// length of the root's fields, the levels, the limit and the count of the table.
+/// Offsets in an index root, with values that make it unusable: the hash function, the length of
+/// the root's fields, the levels, the limit and the count of the table.
 const DAMAGE: [(&str, u64, &[u8]); 5] = [
     ("hash function", 28, &[9]),
     ("length of fields", 29, &[7]),
@@ -29,7 +29,7 @@ fn all_names() -> BTreeSet<String> {
     (0..NAMES).map(name).collect()
 }
 
-/// An image with an indexed directory `names`.
+/// Makes an image with an indexed directory `names`.
 fn indexed() -> Image {
     let image =
         Image::new(16 << 20, &fslab_ext2::MkfsOptions { bytes_per_inode: 4096, ..options(1024) });
@@ -45,7 +45,7 @@ fn indexed() -> Image {
     image
 }
 
-/// Likewise, with bytes written into the first block of the directory.
+/// Makes such an image and overwrites bytes in the first block of the directory.
 fn damaged(offset: u64, bytes: &[u8]) -> Image {
     let image = indexed();
     let output = std::process::Command::new("debugfs")
@@ -85,7 +85,7 @@ fn names_behind_a_bad_index_root_are_listed_and_found() {
         drop(client);
         ext2.shutdown().unwrap();
         assert!(std::fs::read(image.path()).unwrap() == before, "{what}: bytes changed");
-        // It is damage all the same.
+        // It is still reported as damage.
         assert!(!image.report().is_clean(), "{what}");
     }
 }
@@ -106,8 +106,7 @@ fn damage_of_an_index_that_was_seen_makes_a_check_due() {
     image.repair_whole();
 }
 
-/// The index goes with the first change, as with the kernel: names that are added then take the
-/// place of index blocks.
+/// As in the kernel, the first change drops the index: new names may then overwrite index blocks.
 #[test]
 fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
     const TEST: &str = "a_directory_with_a_bad_index_root_that_changes_is_a_linear_one";

@@ -1,5 +1,5 @@
-//! Readers beside a sync: they do not wait for the device. The tests fail where a sync keeps the
-//! volume to itself while the device is flushed, or an fsync while it writes.
+//! Readers do not wait for the device during a sync. The tests fail if a sync holds the volume
+//! exclusively while the device is flushed, or if an fsync does so while it writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Access, Watch, Watched, options};
 
-/// Writes and flushes of a device take as long as these.
+/// A device whose writes and flushes take as long as these functions.
 struct Delays {
     write: Box<dyn Fn() + Send + Sync>,
     flush: Box<dyn Fn() + Send + Sync>,
@@ -41,14 +41,14 @@ fn on_device(
     Ext2::open(device, volume).unwrap()
 }
 
-/// What a flush of the device and a reader have to do with each other.
+/// The state shared by a flush of the device and a reader.
 #[derive(Default)]
 struct Meeting {
-    /// The flush waits for the reader.
+    /// The flush must wait for the reader.
     is_armed: bool,
     is_flushing: bool,
     has_read: bool,
-    /// The flush did not wait in vain.
+    /// The reader finished during the flush.
     has_met: bool,
 }
 
@@ -64,7 +64,7 @@ fn reads_are_answered_while_the_device_is_flushed() {
         }
         meeting.is_flushing = true;
         changed.notify_all();
-        // A reader that waits for the flush never ends this wait.
+        // If the reader waited for the flush, this wait would reach its limit.
         let limit = Duration::from_secs(20);
         changed.wait_while_for(&mut meeting, |meeting| !meeting.has_read, limit);
         meeting.has_met = meeting.has_read;
@@ -93,9 +93,9 @@ fn reads_are_answered_while_the_device_is_flushed() {
     assert!(meeting.lock().has_met, "the reader was answered behind the flush");
 }
 
-/// Waits for a read that begins and ends after the call; whether there was one within the limit.
+/// Waits for a read that begins and ends after the call; returns whether one did within the limit.
 fn is_read_meanwhile(reads: &AtomicU64) -> bool {
-    // Another read may have begun before.
+    // The next read to end may have begun before the call.
     let (wanted, start) = (reads.load(Ordering::SeqCst) + 2, Instant::now());
     while reads.load(Ordering::SeqCst) < wanted {
         if start.elapsed() > Duration::from_secs(5) {
@@ -106,8 +106,8 @@ fn is_read_meanwhile(reads: &AtomicU64) -> bool {
     true
 }
 
-/// Every write and every flush of an fsync waits for a read. The synced file is new, its directory
-/// too, so that all steps of the closure write something.
+/// Every write and every flush of an fsync waits for a read. The synced file and its directory are
+/// new, so that all steps of the closure write something.
 #[test]
 fn reads_are_answered_during_each_write_of_an_fsync() {
     #[derive(Default)]
@@ -156,25 +156,25 @@ fn reads_are_answered_during_each_write_of_an_fsync() {
     assert!(met >= 8, "{met} writes and flushes: superblock, map, inodes, names");
 }
 
-/// What a writer does beside the reader.
+/// The work of a writer that runs at the same time as the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Absent,
-    /// Changes a hundredth of the other files and its own, and syncs its own.
+    /// Changes a hundredth of the other files and its own file, then syncs its own file.
     Syncs,
-    /// The same, but it waits as long as the device's flushes take instead of syncing.
+    /// Makes the same changes, but sleeps as long as the device's flushes take instead of syncing.
     Changes,
-    /// Changes its own file only, and syncs it.
+    /// Changes only its own file and syncs it.
     SyncsOnly,
 }
 
-/// How long a flush of the device takes.
+/// Duration of a device flush.
 const FLUSH: Duration = Duration::from_millis(2);
-/// The median, the 99th percentile and the 999th permille, in permille.
+/// The median, the 99th percentile and the 99.9th percentile, in permille.
 const RANKS: [usize; 3] = [500, 990, 999];
 const ROUNDS: usize = 5;
 
-/// The times of reads at [`RANKS`], in microseconds, with so many other files dirty.
+/// Returns the times of reads at [`RANKS`], in microseconds, with this many other files dirty.
 fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
     let flushes = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&flushes);
@@ -200,7 +200,7 @@ fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
         writer.fsync(false).unwrap();
         flushes.load(Ordering::Relaxed) - before
     };
-    // Once before, which writes the superblock, too.
+    // The first sync also writes the superblock, so it is not counted.
     sync();
     let pause = FLUSH * sync() as u32;
     let (ends, mut rounds) = (AtomicBool::new(false), 0);
@@ -236,7 +236,7 @@ fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
     RANKS.map(|rank| times[times.len() * rank / 1000].as_secs_f64() * 1e6)
 }
 
-/// The median; the lowest and the highest of five values are an interval of 94 % for it.
+/// Formats the median with the lowest and highest of five values, which form its 94 % interval.
 fn told(mut values: [f64; ROUNDS]) -> String {
     values.sort_unstable_by(f64::total_cmp);
     format!("{:.2} [{:.2}, {:.2}]", values[ROUNDS / 2], values[0], values[ROUNDS - 1])

@@ -1,4 +1,4 @@
-//! The checker against e2fsck.
+//! Compares the checker with e2fsck.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rand_pcg::Pcg64;
 
 use crate::support::{Image, NOW, add_every_kind, has, options};
 
-/// An image with some of everything.
+/// Makes an image with some of everything.
 fn furnished() -> Image {
     let options = MkfsOptions { bytes_per_inode: 4096, ..options(1024) };
     let image = Image::new(6 << 20, &options);
@@ -44,8 +44,8 @@ fn a_whole_image_is_clean() {
     }
 }
 
-/// Two files with one block, a pointer to nowhere and one to a table of inodes: mended without loss
-/// of what was right.
+/// Two files share a block, one pointer is invalid, and one refers to an inode table. Repair fixes
+/// all without losing valid content.
 #[test]
 fn wrong_and_shared_pointers_are_mended() {
     use std::os::unix::fs::FileExt;
@@ -63,8 +63,8 @@ fn wrong_and_shared_pointers_are_mended() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
-    // Of the other: block 0 is the first's, block 1 leads nowhere, 2 to the inodes, 3 to 4's place;
-    // and so does the indirect block, to that of the first.
+    // Damage the other file: its block 0 is the first file's, block 1 is invalid, block 2 is in the
+    // inode table, and block 3 equals its block 4. Its indirect block is that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
     let mut indirect = [0; 4];
@@ -90,7 +90,7 @@ fn wrong_and_shared_pointers_are_mended() {
     expected[1024..2048].fill(0);
     expected[3072..4096].copy_from_slice(&bytes[4096..5120]);
     assert!(found[..2048] == expected[..2048] && found[3072..] == expected[3072..]);
-    // Written to, they are files of their own.
+    // After repair, writing to one file does not affect the other.
     for ino in [one, other] {
         let file = client.open(ino, fslab_vfs::OpenMode::READ_WRITE).unwrap();
         file.write_all(0, &vec![ino.0 as u8; 30_000]).unwrap();
@@ -98,21 +98,21 @@ fn wrong_and_shared_pointers_are_mended() {
     assert!(client.contents(one).unwrap() == vec![one.0 as u8; 30_000]);
 }
 
-/// Blocks that hold metadata, by asking for those whose damage is worth planting.
+/// Returns a random offset in the metadata where damage is worth planting.
 fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let group = &groups[random.random_range(0..groups.len())];
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // The fields of the superblock that the format of this age has, but those that place
-        // everything else.
+        // Fields of the superblock that exist in this revision, except those that determine all
+        // other places.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),
         2 => u64::from(group.inode_bitmap.0) * block + random.random_range(0..block),
         3 => 2048 + 32 * random.random_range(0..groups.len() as u64) + random.random_range(12..18),
         4 | 5 => u64::from(first.inode_table.0) * block + random.random_range(128 * 2..256 * 320),
         _ => {
-            // Directories begin behind the first group's inodes.
+            // Directories begin after the first group's inodes.
             let data = u64::from(first.inode_table.0) + 1024 * 6 / 4 / 4;
             data * block + random.random_range(0..200 * block)
         }
@@ -127,10 +127,13 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
     verdicts_agree(seed());
 }
 
-/// Blocks counted in a reserved inode that has no use; an indirect block among the inodes, whose
-/// numbers were taken for pointers and mended, until the superblock was gone (4024). Names of a
-/// reserved inode, which are of no account (4012), and its size, which is (4045); a symbolic link
-/// that was given a second block in mending (4032).
+/// Seeds of earlier faults:
+///
+/// - 4024: blocks counted in an unused reserved inode, and an indirect block in the inode table,
+///   whose numbers were repaired as pointers until the superblock was gone.
+/// - 4012: names of a reserved inode, which must be ignored.
+/// - 4045: the size of a reserved inode, which must be checked.
+/// - 4032: a symbolic link that repair gave a second block.
 #[test]
 fn seeds_that_once_disagreed_agree() {
     if has("e2fsck") {

@@ -1,5 +1,5 @@
-//! Clusters in the engine: files written among gaps lie together afterwards, with the bytes they
-//! were given, and nothing is lost of the space.
+//! Clusters in the engine: files written into gaps are contiguous afterwards and keep their
+//! content, and no space is lost.
 
 use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_ext2::{Ext2, MkfsOptions, Reuse, VolumeOptions};
@@ -8,7 +8,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, Image, has, options};
 
-/// Blocks of the file that is looked at; more than the inode and one indirect block map.
+/// Number of blocks in the tested file; more than the inode and one indirect block map.
 const BLOCKS: usize = 400;
 const BLOCK: usize = 1024;
 
@@ -16,7 +16,7 @@ fn bytes_of(block: usize) -> Vec<u8> {
     (0..BLOCK).map(|at| (at * 7 + block * 31) as u8).collect()
 }
 
-/// Leaves gaps of one to three blocks all over the image.
+/// Leaves gaps of one to three blocks throughout the image.
 fn riddle(client: &Client<'_>) {
     let directory = client.mkdir(Ino::ROOT, "gaps").unwrap();
     for number in 0..1500 {
@@ -28,13 +28,13 @@ fn riddle(client: &Client<'_>) {
     }
 }
 
-/// Writes a file a block at a time; answers in how many pieces it lies.
+/// Writes a file block by block; returns its number of pieces.
 fn write(ext2: &Ext2, client: &Client<'_>, name: &str) -> usize {
     let (entry, file) = client.create(Ino::ROOT, name, 0o600, OpenMode::EXCLUSIVE).unwrap();
     for block in 0..BLOCKS {
         file.write_all((block * BLOCK) as u64, &bytes_of(block)).unwrap();
     }
-    // Over what is there, and over more than one block at once.
+    // Overwrite existing blocks, several at once.
     let again: Vec<u8> = (20..60).flat_map(bytes_of).collect();
     file.write_all(20 * BLOCK as u64, &again).unwrap();
     let expected: Vec<u8> = (0..BLOCKS).flat_map(bytes_of).collect();
@@ -72,7 +72,7 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     for policy in POLICIES {
         for reuse in [Reuse::AfterFlush, Reuse::AtOnce] {
             let [smart, dumb] = Clustering::ALL.map(|one| pieces(policy, one, reuse));
-            // Not moved is what lies around an indirect block in line.
+            // Blocks around an indirect block in line are not moved.
             let in_line = usize::from(policy.name == "ffs-noswitch");
             let told = format!("{}, {reuse:?}: {smart} and {dumb} pieces", policy.name);
             assert!((smart - in_line) * 2 < dumb, "{told}");
@@ -80,7 +80,7 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     }
 }
 
-/// A cluster that can't be copied stays, and what was taken for it is free again.
+/// A cluster that can't be copied stays in place, and the blocks allocated for it are free again.
 #[test]
 fn a_cluster_that_can_not_be_copied_stays() {
     let small = MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) };

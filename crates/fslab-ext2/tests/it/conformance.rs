@@ -1,4 +1,4 @@
-//! The conformance suite over images in memory.
+//! Runs the conformance suite on images in memory.
 
 use std::sync::Arc;
 

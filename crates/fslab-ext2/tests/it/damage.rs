@@ -1,8 +1,9 @@
-//! Images with random damage: whatever is done with them ends, without a panic, and within bounds.
+//! Images with random damage: every operation on them ends without a panic and within bounds.
 //!
-//! Half of the damage is to bytes anywhere, half to fields of the structures, with values that lead
-//! somewhere: numbers of blocks in use, of metadata, of the end. The work is done by a process of
-//! its own that may have [`MEMORY_MAX`]: one allocation more ends it. For a long run:
+//! Half of the damage goes to arbitrary bytes, half to fields of the structures. Fields get
+//! plausible values: block numbers in use, of metadata, or at the end. The work is done by a
+//! separate process with at most [`MEMORY_MAX`] bytes of memory; a further allocation ends it. For
+//! a long run:
 //!
 //! ```text
 //! FSLAB_EXT2_DAMAGES=100000 nice -n 15 IT damaged_images --nocapture
@@ -27,23 +28,23 @@ use crate::script::Script;
 use crate::support::{NOW, in_memory, options, ran_within};
 
 const IMAGE_BYTES: u64 = 4 << 20;
-/// Damaged images, unless the environment says otherwise.
+/// Number of damaged images, unless the environment sets another.
 const CASES: u64 = 150;
-/// Bytes that all of it may take: images, caches, stacks.
+/// Maximum memory for everything: images, caches, stacks, in bytes.
 const MEMORY_MAX: u64 = 256 << 20;
-/// An indexed directory without a single block, which the checker took for one with a root; a file
-/// with so many bad pointers that looking for each among all the others took minutes.
+/// Two faults: an indexed directory without any block, which the checker took for one with a root;
+/// and a file with so many bad pointers that searching for each among all the others took minutes.
 const FAILED_ONCE: [u64; 2] = [5_006_657, 192_289_837_198_697];
-/// Of the processor, so that a busy machine fails nothing.
+/// Maximum processor time, which does not depend on the load of the machine.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn spent() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// An image with some of everything, as bytes.
+/// Returns the bytes of an image with some of everything.
 fn sample(options: &MkfsOptions) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     mkfs(&*device, options).unwrap();
@@ -51,7 +52,7 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     let model = in_memory(IMAGE_BYTES * 4, options);
     {
         let (client, model) = (Client::new(&ext2), Client::new(&model));
-        // The largest writes don't fit an image this small; some steps are enough.
+        // The largest writes do not fit such a small image; a few steps are enough.
         Script::new(7).run_small(&client, &model, 60);
     }
     ext2.shutdown().unwrap();
@@ -60,14 +61,14 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     bytes
 }
 
-/// A whole image, and where its structures are.
+/// An undamaged image and the places of its structures.
 struct Sample {
     bytes: Vec<u8>,
     block: usize,
     inode: usize,
     groups: Vec<Group>,
     inodes_per_group: usize,
-    /// Pieces of 64 bytes that are not zeros.
+    /// Offsets of 64-byte pieces that are not all zeros.
     used: Vec<usize>,
 }
 
@@ -122,7 +123,7 @@ impl Sample {
         }
     }
 
-    /// Where a field of some structure begins.
+    /// Returns the offset of a random field of some structure.
     fn field(&self, random: &mut Pcg64) -> usize {
         let group = self.groups.choose(random).unwrap();
         let at_block = |block: u32| block as usize * self.block;
@@ -136,7 +137,7 @@ impl Sample {
                 let field = 2 * random.random_range(0..self.inode / 2 - 1);
                 at_block(group.inode_table.0) + inode * self.inode + field
             }
-            // The first words of blocks: heads of directories, indexes, attributes, maps.
+            // The first words of blocks: start of directories, indexes, attributes, maps.
             8 | 9 => {
                 let used = self.used.choose(random).unwrap();
                 used / self.block * self.block + 4 * random.random_range(0..12)
@@ -145,7 +146,7 @@ impl Sample {
         }
     }
 
-    /// A value that may mean something there.
+    /// Returns a value that is plausible for the field.
     fn value(&self, random: &mut Pcg64) -> u32 {
         let blocks = self.bytes.len() / self.block;
         match random.random_range(0..8) {
@@ -182,7 +183,7 @@ fn ends_well(sample: &Sample, seed: u64) {
     let device = sample.damaged(&mut Pcg64::seed_from_u64(seed));
     let start = spent();
     let answer = catch_unwind(AssertUnwindSafe(|| match seed % 8 {
-        // Repaired first, as far as that goes, or after it was used.
+        // Repair the image before or after it is used, as far as that is possible.
         0 => {
             drop(repair(&(device.clone() as Arc<dyn BlockDevice>), NOW));
             use_image(device);
@@ -199,7 +200,7 @@ fn ends_well(sample: &Sample, seed: u64) {
     assert!(time < TIME_MAX, "FSLAB_SEED={seed} took {time:?}");
 }
 
-/// What the fuzz target does, with bytes by chance.
+/// Does the same as the fuzz target, with random bytes.
 #[test]
 fn any_bytes_are_damage_that_ends() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -210,7 +211,7 @@ fn any_bytes_are_damage_that_ends() {
     }
 }
 
-/// Every pointer of a file leads to one block, which holds pointers to itself.
+/// Every pointer of a file refers to one block, which is full of pointers to itself.
 #[test]
 fn a_map_that_leads_to_itself_ends() {
     if ran_within(MEMORY_MAX, "damage::a_map_that_leads_to_itself_ends") {
@@ -247,7 +248,7 @@ fn a_map_that_leads_to_itself_ends() {
     assert!(time < TIME_MAX, "{time:?}");
 }
 
-/// What another program left behind the end of a file does not come to light when the file grows.
+/// Bytes that another program left past the end of a file do not appear when the file grows.
 #[test]
 fn bytes_behind_the_end_are_zeros_when_the_file_grows() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));

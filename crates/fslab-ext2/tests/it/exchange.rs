@@ -1,4 +1,4 @@
-//! Two names that are exchanged (`RENAME_EXCHANGE`) and a power cut.
+//! Power cuts during the exchange of two names (`RENAME_EXCHANGE`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{has, options};
 const BYTES: u64 = 4 << 20;
 const BLOCK: u32 = 1024;
 
-/// Where the two names are that are exchanged.
+/// The places of the two exchanged names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Places {
     OneBlock,
@@ -23,28 +23,28 @@ enum Places {
     TwoDirectories,
 }
 
-/// What has these names.
+/// The kind of the exchanged inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     File,
     Directory,
 }
 
-/// What was found behind power cuts, repaired by e2fsck.
+/// The states found after power cuts, each repaired by e2fsck.
 #[derive(Debug, Default)]
 struct Outcome {
     states: usize,
-    /// Neither name had changed.
+    /// States in which neither name had changed.
     old: usize,
-    /// Both had.
+    /// States in which both names had changed.
     new: usize,
-    /// At least one of the two was in lost+found.
+    /// States in which at least one inode was in lost+found.
     lost: usize,
 }
 
 struct Case {
     kind: Kind,
-    /// Directory and name of either.
+    /// The directory and name of each.
     names: [(&'static str, String); 2],
 }
 
@@ -59,7 +59,8 @@ impl Case {
         Self { kind, names }
     }
 
-    /// Directories of several blocks, in which each name has what tells it from the others.
+    /// Makes directories of several blocks; each file or directory contains a text that identifies
+    /// it.
     fn populate(&self, client: &Client<'_>) {
         for directory in ["one", "other"] {
             let ino = client.mkdir(Ino::ROOT, directory).unwrap();
@@ -86,7 +87,7 @@ impl Case {
         client.rename_with(one, name, other, other_name, RenameMode::EXCHANGE).unwrap();
     }
 
-    /// The text that tells what an inode is.
+    /// Reads the text that identifies an inode.
     fn text(&self, client: &Client<'_>, ino: Ino) -> Option<String> {
         let ino = match self.kind {
             Kind::File => ino,
@@ -101,7 +102,8 @@ impl Case {
         self.text(client, client.lookup(directory, name).ok()?.ino)
     }
 
-    /// Looks at what a cut left. Both must be there with their bytes, and all others as they were.
+    /// Checks the state after a cut: both inodes must exist with their content, and all others
+    /// unchanged.
     fn look(&self, client: &Client<'_>, outcome: &mut Outcome) -> Result<(), String> {
         let texts = self.names.clone().map(|(directory, name)| format!("{directory}/{name}"));
         let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
@@ -122,7 +124,7 @@ impl Case {
                 return Err(format!("a name stands for {text}"));
             }
         }
-        // Where one of them is in lost+found, the other one has its names, or the one that a
+        // If one of them is in lost+found, the other has both names, or the only one that a
         // directory can have.
         let names = named.iter().flatten().count();
         if !lost.is_empty() && names != if self.kind == Kind::File { 2 } else { 1 } {
@@ -155,7 +157,7 @@ impl Case {
     }
 }
 
-/// The inode that is synced after an exchange.
+/// The target of the sync after an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Synced {
     Everything,
@@ -163,7 +165,7 @@ enum Synced {
     Neighbour,
 }
 
-/// Cuts the power during the sync that follows an exchange, or once it is over.
+/// Cuts the power during the sync that follows an exchange, or after it.
 fn cut(kind: Kind, places: Places, what: Synced) -> Outcome {
     let case = Case::new(kind, places);
     let device = Arc::new(CrashDevice::new(BYTES, BLOCK.into()).unwrap());
@@ -218,7 +220,8 @@ fn names_of_one_block_are_exchanged_whole_or_not_at_all() {
     }
 }
 
-/// The limit: one of the two may lose its name. It is found in lost+found then, with all its bytes.
+/// The limit of the guarantee: one of the two may lose its name. It is then in lost+found with its
+/// content.
 #[test]
 fn what_was_exchanged_in_two_blocks_is_there_at_every_power_cut() {
     if !has("e2fsck") {
@@ -235,8 +238,7 @@ fn what_was_exchanged_in_two_blocks_is_there_at_every_power_cut() {
     }
 }
 
-/// Neither name of the two is lost behind an fsync of another file, which could write one of the
-/// two blocks only.
+/// An fsync of another file, which could write only one of the two blocks, loses neither name.
 #[test]
 fn fsync_of_a_neighbour_writes_an_exchange_whole() {
     if !has("e2fsck") {

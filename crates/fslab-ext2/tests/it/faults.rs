@@ -1,5 +1,4 @@
-//! A device that fails: what was promised is not taken back, and nothing is promised that is not
-//! so.
+//! A failing device: earlier promises are kept, and nothing is promised that does not hold.
 
 use fslab_ext2::check::check;
 use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
@@ -9,10 +8,10 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, options};
 
-/// Of an image.
+/// Image size in bytes.
 const BYTES: u64 = 2 << 20;
 const BLOCK: usize = 1024;
-/// More orders to make durable than one sync gives.
+/// More flushes than one sync makes.
 const FLUSHES_MAX: i64 = 20;
 
 #[test]
@@ -35,8 +34,8 @@ fn a_sync_whose_order_failed_is_none_and_the_next_one_asks_again() {
     assert!((3..FLUSHES_MAX).contains(&failed), "{failed} orders in one sync");
 }
 
-/// Bytes of a removed file, which the device leads to until an order to make durable succeeds, are
-/// not written over before one does.
+/// Blocks of a removed file are not overwritten until a flush succeeds: until then the device
+/// refers to them.
 #[test]
 fn what_was_freed_is_not_used_again_before_the_device_confirmed_it() {
     let mut failed = 0;
@@ -68,7 +67,8 @@ fn what_was_freed_is_not_used_again_before_the_device_confirmed_it() {
     assert!((3..FLUSHES_MAX).contains(&failed), "{failed} orders in one sync");
 }
 
-/// What the superblock on the device says: whether all is in order, and whether errors were seen.
+/// Returns the state in the superblock on the device: whether it is clean, and whether errors were
+/// seen.
 fn state(device: &FaultyDevice) -> (bool, bool) {
     let state = Superblock::read(device).unwrap().raw().s_state.get();
     (state & STATE_CLEAN != 0, state & STATE_ERRORS != 0)
@@ -76,9 +76,9 @@ fn state(device: &FaultyDevice) -> (bool, bool) {
 
 #[test]
 fn orphans_that_can_not_be_freed_keep_nobody_from_the_other_files() {
-    // Of `s_last_orphan` within the superblock.
+    // Offset of `s_last_orphan` in the superblock.
     const LAST_ORPHAN: u64 = 232;
-    // One that was never used, a reserved one, one that doesn't exist.
+    // An inode that was never used, a reserved one, and one that does not exist.
     for no in [100_u32, 7, 1 << 30] {
         let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
         let ext2 = device.open(VolumeOptions::default());
@@ -97,8 +97,8 @@ fn orphans_that_can_not_be_freed_keep_nobody_from_the_other_files() {
     }
 }
 
-/// Moving a name back and forth makes the device durable in between; where that fails, all names
-/// are as they were, and lead where they led.
+/// Moving a name back and forth flushes the device in between. If that fails, all names stay as
+/// they were and refer to the same inodes.
 #[test]
 fn a_rename_that_fails_changes_no_name() {
     for replaces in [false, true] {
@@ -135,7 +135,8 @@ fn a_rename_that_fails_changes_no_name() {
     }
 }
 
-/// Damage beside a name keeps neither the name nor its inode, and the image says that it was seen.
+/// A damaged block beside a name does not prevent removing the name and its inode. The image
+/// records the damage.
 #[test]
 fn names_beside_damage_are_removed_whole_and_a_check_is_due() {
     const NAMES: u32 = 60;
@@ -151,7 +152,7 @@ fn names_beside_damage_are_removed_whole_and_a_check_is_due() {
     ext2.shutdown().unwrap();
     assert_eq!(state(&device), (true, false));
     let places = ext2.layout().unwrap().extents(directory).unwrap();
-    // The last leaf begins with a record that has no length.
+    // The last leaf begins with a record of length 0.
     let last = places.last().unwrap();
     device.write_at(last.physical + last.length - BLOCK as u64 + 4, &[0; 2]).unwrap();
     drop(ext2);
@@ -182,7 +183,7 @@ fn names_beside_damage_are_removed_whole_and_a_check_is_due() {
 
 #[test]
 fn a_removed_file_that_can_not_be_deleted_keeps_nothing_from_the_device() {
-    // Of the pointer to the first indirect block within an inode, of 256 bytes.
+    // Offset of the pointer to the first indirect block, in an inode of 256 bytes.
     const INDIRECT: u64 = 40 + 12 * 4;
     const INODE_BYTES: u64 = 256;
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
@@ -210,7 +211,7 @@ fn a_removed_file_that_can_not_be_deleted_keeps_nothing_from_the_device() {
     file.close().unwrap();
 }
 
-/// Not even where no change can be written any more, and it is time to.
+/// Reading succeeds even if an access time is due and no change can be written any more.
 #[test]
 fn reading_needs_no_room_for_times() {
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));

@@ -1,4 +1,4 @@
-//! Features that a superblock names from their first use on, in images of others.
+//! Features that the superblock names from their first use on, in images made by others.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::{Image, has_e2fsprogs, options};
 const LARGE: u64 = 3 << 30;
 const VALUE: [u8; 400] = [7; 400];
 
-/// Both features, by two files.
+/// Uses both features, by two files.
 fn use_both(client: &Client<'_>) {
     let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
     client.setxattr(file, "user.block", &VALUE).unwrap();
@@ -46,7 +46,7 @@ fn attribute_blocks_and_large_files_are_named_in_images_of_mke2fs() {
     }
 }
 
-/// Also when the superblock has long said that something is under way.
+/// The order also holds when the superblock has long been marked as in use.
 #[test]
 fn features_are_named_before_the_device_has_what_uses_them() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
@@ -57,7 +57,7 @@ fn features_are_named_before_the_device_has_what_uses_them() {
     device.write_at(1024, zerocopy::IntoBytes::as_bytes(&raw)).unwrap();
     let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
-    // A removed file that is open keeps the image from being clean.
+    // A removed file that is open keeps the image from being marked clean.
     let removed = client.file(Ino::ROOT, "removed", b"bytes").unwrap();
     client.unlink(Ino::ROOT, "removed").unwrap();
     assert!(client.contents(removed).is_ok());
@@ -99,8 +99,8 @@ fn features_that_are_not_named_are_found_as_by_e2fsck_and_repaired() {
     }
 }
 
-/// Another file's bytes, as damage has it: what is taken for a count there is large or none, or is
-/// the count of attributes of a kind that nobody has made.
+/// Damage makes an attribute block pointer refer to another file's block. The word taken for a
+/// count is then large, zero, or the count of an unknown kind of attributes.
 #[test]
 fn blocks_that_hold_no_attributes_outlive_an_inode_that_claims_them() {
     let (magic, count, blocks) = (0xea02_0000_u32, 1_u32, 2_u32);

@@ -1,4 +1,4 @@
-//! An fsync of one file: it writes few blocks however much else is dirty, and keeps its promise at
+//! An fsync of one file writes few blocks, however much else is dirty, and keeps its promise at
 //! every power cut.
 
 use std::cell::RefCell;
@@ -17,10 +17,10 @@ use crate::power::{image_of, repair};
 use crate::support::{Access, Watch, Watched, has, options};
 
 const BLOCK: usize = 4096;
-/// Files that are dirty beside the one that is synced.
+/// Number of files that are dirty beside the synced one.
 const OTHERS: u32 = 20_000;
 
-/// A device in memory that counts the bytes of metadata that are written.
+/// A device in memory that counts the bytes of metadata written.
 type CountingDevice = Watched<AtomicU64>;
 
 impl Watch for AtomicU64 {
@@ -32,7 +32,7 @@ impl Watch for AtomicU64 {
     }
 }
 
-/// A file system on such a device, with a file and a directory that are durable.
+/// Makes a file system with a durable file and a durable directory on such a device.
 fn counted() -> (Arc<CountingDevice>, Ext2) {
     let memory = MemoryDevice::new(256 << 20);
     mkfs(&memory, &options(BLOCK as u32)).unwrap();
@@ -42,7 +42,7 @@ fn counted() -> (Arc<CountingDevice>, Ext2) {
     (device, Ext2::open(shared, volume).unwrap())
 }
 
-/// Makes many files and syncs none of them.
+/// Makes many files without syncing any.
 fn dirty(client: &Client<'_>, directory: Ino) {
     for number in 0..OTHERS {
         client.file(directory, format!("other{number}"), b"o").unwrap();
@@ -60,7 +60,7 @@ fn fsync_of_an_append_writes_few_blocks_beside_many_dirty_inodes() {
     let (device, ext2) = counted();
     let client = Client::new(&ext2);
     let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
-    // Its next blocks are behind an indirect block.
+    // Its next blocks come after an indirect block.
     file.write_all(0, &[b'f'; 14 * BLOCK]).unwrap();
     let others = client.mkdir(Ino::ROOT, "others").unwrap();
     ext2.sync().unwrap();
@@ -103,7 +103,8 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
         client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
     });
     assert!(nested <= 8, "{nested} blocks: four inodes, three directories");
-    // The directory of the others was never written: its blocks are, and not their inodes.
+    // The directory of the other files was never written: the fsync writes its blocks but not their
+    // inodes.
     let beside = |name: &str| {
         blocks_written(&device, || {
             let ino = client.file(others, name, b"n").unwrap();
@@ -118,8 +119,8 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
     assert!(directory <= 8, "{directory} blocks");
 }
 
-/// What the device has of a synced file at all points behind its fsync, however the blocks of
-/// others come between: `prepare` makes what is durable, `work` syncs a file.
+/// Checks the device's state of a synced file at all points after its fsync, with writes of other
+/// blocks in any order. `prepare` makes the durable state, `work` syncs a file.
 #[track_caller]
 fn survives(
     block: u32,
@@ -184,8 +185,8 @@ fn sync(client: &Client<'_>, ino: Ino) {
     client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
 }
 
-/// The directory was made and split into many blocks since the last sync, and names of files that
-/// the device does not have are in all of them.
+/// The directory was made and split into many blocks since the last sync. All of its blocks contain
+/// names of files that the device does not have.
 #[test]
 fn synced_files_in_new_directories_survive_power_cuts() {
     let bytes: Vec<u8> = (0..20_000_u32).map(|at| (at / 7) as u8).collect();
@@ -223,13 +224,14 @@ fn synced_files_in_new_directories_survive_power_cuts() {
     );
 }
 
-/// Blocks of a durable file that was emptied are not given to a file that is synced before that:
-/// a block would belong to both, and a checker clones it or clears one of the files.
+/// Blocks of a durable file that was emptied are not given to a file that is synced before the
+/// truncation is. Otherwise a block would belong to both, and a checker would clone it or clear one
+/// of the files.
 #[test]
 fn synced_file_shares_no_block_with_an_emptied_one() {
-    // Most of the volume, so that the blocks that the policy wants are among its blocks.
+    // Most of the volume, so that the policy prefers blocks of this file.
     const ROOM: usize = 1_300_000;
-    // Without indirect blocks, each fsync of a file is apart from the truncation.
+    // Without indirect blocks, so that each fsync is independent of the truncation.
     const KEPT: u32 = 30;
     let kept = vec![b'k'; 10_000];
     survives(
@@ -260,8 +262,8 @@ fn synced_file_shares_no_block_with_an_emptied_one() {
     );
 }
 
-/// A name that was replaced by rename with a new inode must not be missing on the device when
-/// another file of the same directory block is synced.
+/// If a rename replaced a name by a new inode, syncing another file in the same directory block
+/// must not remove the name from the device.
 #[test]
 fn sync_of_a_neighbour_loses_no_replaced_name() {
     survives(
@@ -284,7 +286,7 @@ fn sync_of_a_neighbour_loses_no_replaced_name() {
     );
 }
 
-/// fsync of a directory makes its names durable, with the inodes behind them.
+/// An fsync of a directory makes its names durable, together with their inodes.
 #[test]
 fn names_of_a_synced_directory_survive_power_cuts() {
     survives(
@@ -325,8 +327,8 @@ fn names_of_a_synced_directory_survive_power_cuts() {
     );
 }
 
-/// A block that is written for one file holds no name and no inode of files that were not synced,
-/// even before a checker repairs the file system.
+/// A block written for one file contains neither name nor inode of unsynced files, even before a
+/// checker repairs the file system.
 #[test]
 fn fsync_writes_no_name_or_inode_of_other_new_files() {
     const NAMES: u32 = 60;
@@ -361,7 +363,7 @@ fn fsync_writes_no_name_or_inode_of_other_new_files() {
         for (_, number) in synced.iter().filter(|(at, _)| *at <= state.point) {
             has_bytes(&client, &[&format!("{number}")], b"")?;
         }
-        // Nor do their inodes come with those that they share a block with.
+        // Inodes of unsynced files are not written with others in the same block.
         match unsynced.iter().find(|ino| client.attr(**ino).is_ok()) {
             None => Ok(()),
             Some(ino) => Err(format!("inode {ino:?} is there")),
@@ -371,8 +373,8 @@ fn fsync_writes_no_name_or_inode_of_other_new_files() {
     assert!(others > 0, "no name was on the device at any point");
 }
 
-/// What an fsync of one file leaves out of a block is written by the next flush, and until then the
-/// image says that it was not unmounted in order.
+/// The next flush writes what an fsync of one file left out of a block. Until then the image is not
+/// marked clean.
 #[test]
 fn next_flush_writes_what_an_fsync_of_another_file_left_out() {
     const STATE_OFFSET: u64 = 1024 + 58;
@@ -413,7 +415,7 @@ fn next_flush_writes_what_an_fsync_of_another_file_left_out() {
     assert!(is_clean());
 }
 
-/// What is true of the device as a power cut leaves it, before any check, from `prepare` on.
+/// Checks a condition after a power cut at any point since `prepare`, before any repair.
 fn holds_at_every_cut(
     prepare: impl FnOnce(&Client<'_>),
     work: impl FnOnce(&Client<'_>),
@@ -440,7 +442,7 @@ fn holds_at_every_cut(
     assert!(states > 0);
 }
 
-/// A second name is not on the device before the count of links that includes it.
+/// A second name is not on the device before the link count that includes it.
 #[test]
 fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     holds_at_every_cut(
@@ -463,8 +465,8 @@ fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     );
 }
 
-/// A hole behind an indirect block is durable with the file, though the block that leads to it
-/// would be written last.
+/// A hole after an indirect block is durable with the file, although the indirect block would be
+/// written last.
 #[test]
 fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     const HOLE: std::ops::Range<usize> = 20 * 1024..30 * 1024;
@@ -490,7 +492,7 @@ fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     );
 }
 
-/// Names that stay keep their place in a directory that shrinks in place, fsync by fsync.
+/// Remaining names keep their place in a directory that shrinks in place, at every fsync.
 #[test]
 fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     const NAMES: u32 = 60;
@@ -525,8 +527,8 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     );
 }
 
-/// fsync of the directory that names were moved to is durable for the whole move: their old names,
-/// in a directory that was not synced, are gone; also that of a file that was removed since.
+/// An fsync of a directory makes moves into it wholly durable. The old names, in an unsynced
+/// directory, are gone, including that of a file that was removed since.
 #[test]
 fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
     survives(
@@ -559,7 +561,7 @@ fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
     );
 }
 
-/// A durable name is removed and made again. The device has it in another block: the block of its
+/// A durable name is removed and made again. The device has it in another block: the leaf of its
 /// hash was split since, or a linear directory has room before it.
 #[test]
 fn a_synced_name_that_was_removed_before_is_there_once() {
@@ -569,7 +571,7 @@ fn a_synced_name_that_was_removed_before_is_there_once() {
         let made = MkfsOptions { index, ..options(1024) };
         let hasher = Hasher::new(HashVersion::HalfMd4, made.signed_hash, made.hash_seed);
         let hash = |number: &u32| hasher.hash(name(*number).as_bytes()).major;
-        // A split moves the names of the upper hashes.
+        // A split moves the names with the upper hashes.
         let again = match index {
             Some(_) => name((1..DURABLE).max_by_key(hash).unwrap()),
             None => name(DURABLE - 1),
@@ -604,7 +606,7 @@ fn a_synced_name_that_was_removed_before_is_there_once() {
     }
 }
 
-/// How a directory gets a name.
+/// The way in which a directory gains a name.
 #[derive(Clone, Copy, Debug)]
 enum Gains {
     New,
@@ -612,8 +614,8 @@ enum Gains {
     Linked,
 }
 
-/// A directory that shrank must grow again for a name, before which everything is flushed: that
-/// flush did not have the name.
+/// A directory that has shrunk must grow again for a new name. Growing flushes everything before
+/// the name exists, so that flush does not contain the name.
 #[test]
 fn a_synced_name_behind_a_flush_in_its_operation_is_there() {
     let name = |number: u32| format!("name{number:03}-{}", "n".repeat(50));

@@ -1,4 +1,4 @@
-//! Images without a free block, inode or name left: errors, and nothing lost or damaged.
+//! Images without a free block, inode or link: operations fail, and nothing is lost or damaged.
 
 use fslab_ext2::MkfsOptions;
 use fslab_vfs::{Errno, Ino, OpenMode};
@@ -31,7 +31,7 @@ fn a_full_image_takes_what_fits_and_stays_clean() {
         assert_eq!(refused, Errno::NOSPC);
         assert!(size > 6 << 20, "only {size} bytes fit");
         assert_eq!(file.attr().unwrap().size, size);
-        // Each of these needs a block, and must leave nothing behind.
+        // Each of these needs a block and must leave nothing behind when it fails.
         let long = "l".repeat(200);
         for index in 0..40 {
             let name = format!("directory{index}");

@@ -1,4 +1,4 @@
-//! Name hashes against debugfs.
+//! Compares name hashes with debugfs.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use crate::support::has;
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
-/// Names of all lengths. debugfs hashes the characters as signed ones, and takes no others than
-/// ASCII on its command line.
+/// Returns names of all lengths. They are ASCII, because debugfs hashes signed characters and
+/// accepts only ASCII on its command line.
 fn names() -> Vec<String> {
     let mut names: Vec<String> = (1..=255).map(|length| "n".repeat(length)).collect();
     names.extend((0..400).map(|number| format!("{number:x}-{}", number * 7919)));
@@ -37,7 +37,7 @@ fn hashes_are_those_of_debugfs() {
     }
 }
 
-/// Hash and minor hash of all names.
+/// Returns all names with their hash and minor hash.
 fn ask_debugfs(version: HashVersion, seed: &str) -> (Vec<String>, Vec<(u32, u32)>) {
     let mut debugfs = Command::new("debugfs")
         .stdin(Stdio::piped())

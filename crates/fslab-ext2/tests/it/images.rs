@@ -1,4 +1,4 @@
-//! What e2fsck says of new images.
+//! Checks new images with e2fsck.
 
 use fslab_ext2::{Error, HashVersion, MkfsOptions, mkfs};
 use fslab_vfs::MemoryDevice;
@@ -73,7 +73,7 @@ fn what_can_not_be_made_is_refused() {
     }
 }
 
-/// 131,072 groups of 32,768 inodes are one inode more than fit into 32 bits.
+/// 131,072 groups of 32,768 inodes have one inode more than 32 bits can number.
 #[test]
 fn more_inodes_than_have_numbers_are_refused_before_anything_is_written() {
     const BYTES: u64 = (1 << 44) - 4096;

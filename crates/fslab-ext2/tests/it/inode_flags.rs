@@ -1,4 +1,4 @@
-//! What `chattr +i` and `+a` forbid: the engine answers as the kernel does.
+//! The restrictions of `chattr +i` and `+a`: the engine returns the same errors as the kernel.
 
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, HostFs, HostOptions, Ino, OpenMode, RenameMode, Result,
@@ -8,12 +8,12 @@ use fslab_vfs_testing::client::Client;
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, options};
 
-/// `i_flags`, and where they are within an inode.
+/// `i_flags`: its offset in an inode.
 const FLAGS: u64 = 32;
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
 
-/// Two ordinary directories' worth of files, and what has one of the flags.
+/// Makes an image with a plain, an immutable and an append-only directory of files.
 fn furnished() -> Image {
     let image = Image::new(8 << 20, &options(1024));
     let ext2 = image.open();
@@ -38,10 +38,10 @@ fn furnished() -> Image {
     image
 }
 
-/// What is tried, with its answer.
+/// An operation and its result.
 type Tried = (&'static str, Option<Errno>);
 
-/// Asks for a list of things.
+/// Runs a list of operations and records the results.
 struct Asking<'a> {
     client: Client<'a>,
     plain: Ino,

@@ -1,4 +1,4 @@
-//! Images with features that the engine doesn't know: read where that is safe, never changed.
+//! Images with unknown features are read where that is safe, and never changed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, NOW, has_e2fsprogs};
 
-/// An image of mke2fs with a file `bytes` in its root.
+/// Makes an image with mke2fs and writes a file `bytes` to its root.
 fn with_file(size: u64, arguments: &[&str]) -> Image {
     let image = Image::of_mke2fs(size, arguments);
     let file = tempfile::NamedTempFile::new_in("/tmp").unwrap();
@@ -18,8 +18,8 @@ fn with_file(size: u64, arguments: &[&str]) -> Image {
     image
 }
 
-/// Everything that judges or changes an image refuses this one, names the feature, and changes no
-/// byte.
+/// Asserts that every operation that judges or changes an image fails, names the feature, and
+/// changes no byte.
 #[track_caller]
 fn assert_refused(image: &Image, feature: &str) {
     let before = std::fs::read(image.path()).unwrap();
@@ -44,7 +44,7 @@ fn assert_refused(image: &Image, feature: &str) {
     assert!(std::fs::read(image.path()).unwrap() == before, "{feature}: bytes changed");
 }
 
-/// The file and nothing else is there, and reading changes no byte.
+/// Asserts that only the file is found, and that reading changes no byte.
 #[track_caller]
 fn assert_readable(image: &Image, feature: &str) {
     let before = std::fs::read(image.path()).unwrap();
@@ -70,7 +70,7 @@ fn images_with_a_journal_are_read_and_never_changed() {
     assert_refused(&image, "has_journal");
     assert_readable(&image, "has_journal");
     image.check("never changed");
-    // With wrong counts, too, which would be repaired otherwise.
+    // The image also has a wrong link count, which would otherwise be repaired.
     image.debugfs(&["sif <2> links_count 9"]);
     assert_refused(&image, "has_journal");
     image.debugfs(&["sif <2> links_count 3", "feature needs_recovery"]);
@@ -98,7 +98,7 @@ fn images_with_unknown_compat_features_are_read_and_never_changed() {
     assert_refused(&image, "FEATURE_C30");
 }
 
-/// The feature only advises kernels; nothing stored depends on it.
+/// The feature only advises kernels; it changes nothing on the device.
 #[test]
 fn preallocation_for_directories_is_understood() {
     if !has_e2fsprogs() {
@@ -111,7 +111,7 @@ fn preallocation_for_directories_is_understood() {
     image.check("opened for writing");
 }
 
-/// What contradicts the format of a smaller ext2 may be right for a feature that is not known.
+/// A contradiction to the format of plain ext2 may be valid with an unknown feature.
 #[test]
 fn unknown_features_are_named_rather_than_called_damage() {
     if !has_e2fsprogs() {

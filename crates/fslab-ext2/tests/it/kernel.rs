@@ -1,5 +1,5 @@
-//! Random scripts, by the engine and the kernel in turn, against the model: after each turn
-//! e2fsck finds nothing, the kernel finds every name, and all contents are those of the model.
+//! Random scripts run by the engine and the kernel in turn, compared with the model. After each
+//! turn e2fsck finds nothing, the kernel finds every name, and all contents equal the model's.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::directories::collisions;
 use crate::script::{Script, compare};
 use crate::support::{Image, has, options};
 
-/// Scripts a block size, unless the environment says otherwise.
+/// Number of scripts per block size, unless the environment sets another.
 const SCRIPTS: u64 = 4;
 const ROUNDS: u32 = 3;
 const IMAGE_BYTES: u64 = 96 << 20;
@@ -32,7 +32,7 @@ fn can_mount() -> bool {
     obstacle.is_none()
 }
 
-/// Works on the image through the kernel.
+/// Changes the image through a kernel mount.
 fn with_kernel(image: &Image, work: impl FnOnce(&Client<'_>)) {
     let device = LoopDevice::attach(&image.path(), LoopOptions::default()).unwrap();
     let point = tempfile::TempDir::new_in("/tmp").unwrap();
@@ -52,15 +52,15 @@ fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
     let ext2 = image.open();
     let client = Client::new(&ext2);
     work(&client);
-    // Until then, removed files are remembered: orphans, which e2fsck reports.
+    // The client's references keep removed files as orphans, which e2fsck would report.
     drop(client);
     ext2.sync().unwrap();
     image.check("after sync, while open");
     ext2.shutdown().unwrap();
 }
 
-/// Names of one hash: found once for the function that has no seed, searched for in pairs for
-/// the others.
+/// Returns names with equal hashes: precomputed for the function without a seed, pairs found by
+/// search for the others.
 fn crowd(options: &MkfsOptions) -> Vec<String> {
     const NAMES: u32 = 160_000;
     let version = options.index.unwrap_or(HashVersion::HalfMd4);

@@ -1,4 +1,4 @@
-//! Files and directories without a name: repair names them all in lost+found.
+//! Repair attaches all files and directories without a name to lost+found.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has_e2fsprogs, options};
 
-/// Makes a directory of so many files, each with its number in it, and a directory among them.
+/// Makes a directory of this many files, each containing its number, and one subdirectory.
 fn fill(client: &Client<'_>, name: &str, files: u32) -> BTreeMap<String, Vec<u8>> {
     let directory = client.mkdir(Ino::ROOT, name).unwrap();
     let mut made = BTreeMap::new();
@@ -22,7 +22,8 @@ fn fill(client: &Client<'_>, name: &str, files: u32) -> BTreeMap<String, Vec<u8>
     made
 }
 
-/// Repairs an image whose directory `names` was cleared, and finds all that was in it.
+/// Clears the inode of the directory `names`, repairs the image, and checks that all entries are
+/// found.
 #[track_caller]
 fn assert_all_attached(image: &Image, made: &BTreeMap<String, Vec<u8>>) {
     image.debugfs(&["clri names"]);
@@ -93,7 +94,7 @@ fn names_that_lost_and_found_has_already_are_not_used_again() {
     assert_eq!(all, [b"in the way".to_vec(), b"lost".to_vec()]);
 }
 
-/// One that was removed and made again is indexed when it outgrows a block.
+/// A lost+found that was removed and made again is indexed when it outgrows a block.
 #[test]
 fn files_are_attached_to_an_indexed_lost_and_found() {
     if !has_e2fsprogs() {
@@ -121,7 +122,7 @@ fn files_are_attached_to_an_indexed_lost_and_found() {
     });
 }
 
-/// The root may have an index, and no room in its blocks.
+/// The root may have an index and full blocks.
 #[test]
 fn a_missing_lost_and_found_is_made() {
     if !has_e2fsprogs() {

@@ -1,4 +1,4 @@
-//! The ext2 engine against the house's suites, e2fsck and the kernel.
+//! Tests the ext2 engine with the project's test suites, e2fsck and the kernel.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod bad_index;

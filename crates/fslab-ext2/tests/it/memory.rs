@@ -1,4 +1,4 @@
-//! Simulated volumes take memory for their files, and not for their size.
+//! The memory of a simulated volume depends on its files, not on its size.
 
 use fslab_ext2::alloc::volume::{Grown, Volume};
 use fslab_ext2::alloc::{Clustering, InodeRequest, MemorySpace, POLICIES, PolicySpec, Space};
@@ -6,10 +6,10 @@ use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo};
 
 use crate::support::ran_within;
 
-/// Of a process that simulates a volume. Bitmaps of all groups would take ten times as much, a
-/// pointer for each inode a hundred times.
+/// Maximum memory of a process that simulates a volume, in bytes. Bitmaps of all groups would take
+/// ten times as much, a pointer per inode a hundred times.
 const MEMORY_MAX: u64 = 64 << 20;
-/// 16 TiB.
+/// Number of groups in 16 TiB.
 const GROUPS: u32 = 131_071;
 const OVERHEAD: u32 = 40;
 

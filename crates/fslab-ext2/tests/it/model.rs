@@ -1,4 +1,4 @@
-//! The model test over images in memory.
+//! Runs the model test on images in memory.
 
 use fslab_ext2::MkfsOptions;
 use fslab_vfs::{FallocateMode, FileSystem};

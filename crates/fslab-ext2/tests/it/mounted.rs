@@ -1,4 +1,4 @@
-//! An image under the kernel's own file system.
+//! Mounting an image with the kernel's own file system.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::mounts::Mount;
 use tempfile::TempDir;
 
-/// A mounted image; everything is undone when this goes.
+/// A mounted image; dropping it unmounts and detaches everything.
 pub struct Mounted {
     mount: Option<Mount>,
     _device: LoopDevice,
@@ -14,7 +14,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// As ext2.
+    /// Mounts an image as ext2.
     pub fn new(image: &Path) -> Self {
         Self::with_kind(image, "ext2")
     }
@@ -36,7 +36,7 @@ impl Mounted {
     }
 }
 
-/// Whether mounting can be tried; says so if not.
+/// Whether mounting is possible; reports a skip if not.
 pub fn can_mount(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

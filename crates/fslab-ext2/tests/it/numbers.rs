@@ -1,4 +1,4 @@
-//! Inodes that are found by their numbers alone, as for file handles.
+//! Access to inodes by number alone, as for file handles.
 
 use fslab_ext2::{Ext2, MkfsOptions};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, Name, Result};
@@ -8,7 +8,7 @@ use crate::support::{Image, in_memory, options};
 
 const BYTES: u64 = 8 << 20;
 
-/// `i_mode` and `i_links_count`, within an inode.
+/// Offsets of `i_mode` and `i_links_count` in an inode.
 const MODE: u64 = 0;
 const LINKS: u64 = 26;
 
@@ -57,7 +57,7 @@ fn numbers_lead_to_the_files_of_an_image() {
 #[test]
 fn numbers_without_a_file_in_the_image_lead_nowhere() {
     let image = Image::new(BYTES, &options(1024));
-    // The journal's inode, and what a table that was never cleared may hold: both look like files.
+    // The journal's inode and the leftover of an uncleared table: both look like files.
     for number in [8, 1000] {
         image.set_in_inode(Ino(number), MODE, &0o100_600_u16.to_le_bytes());
         image.set_in_inode(Ino(number), LINKS, &1_u16.to_le_bytes());
@@ -66,12 +66,12 @@ fn numbers_without_a_file_in_the_image_lead_nowhere() {
     let client = Client::new(&ext2);
     let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
     let last = u64::from(ext2.superblock().geometry().inodes());
-    // Those of the format, free ones, and what is beyond.
+    // Reserved inodes, free inodes, and numbers beyond the last inode.
     for number in (2..11).chain([1000, file.0 + 1, last, last + 1, 1 << 32 | file.0, u64::MAX]) {
         is_stale(resolved(&ext2, Ino(number)));
     }
     assert!(resolved(&ext2, Ino(11)).is_ok(), "lost+found");
-    // Without a name, a file lies nowhere, though it is in use.
+    // A file without a name can't be resolved, even while it is in use.
     let opened = client.open(file, fslab_vfs::OpenMode::empty()).unwrap();
     client.unlink(Ino::ROOT, "file").unwrap();
     is_stale(resolved(&ext2, file));

@@ -1,5 +1,5 @@
-//! What reaches the device when: that deletion in masses needs no order to make durable on its way,
-//! and keeps what it must; and that bytes of one file never come to light in another.
+//! The order of writes to the device. Mass deletion needs no flush on its way and loses nothing
+//! that must stay. Bytes of one file never appear in another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::power::{image_of, repair};
 use crate::support::{Image, has, options};
 
 const BLOCK: usize = 1024;
-/// Points at which the power is cut, at most.
+/// Maximum number of points at which the power is cut.
 const CUTS: usize = 16;
 
-/// A new file system on a device that records.
+/// Makes a new file system on a recording device.
 fn recorded(bytes: u64, options: &MkfsOptions) -> (Arc<CrashDevice>, Ext2) {
     recorded_with(bytes, options, VolumeOptions::default())
 }
@@ -37,7 +37,7 @@ fn recorded_with(
     (device, Ext2::open(shared, volume).unwrap())
 }
 
-/// Looks at what power cuts after `begin` leave, repaired; answers how many there were.
+/// Passes the repaired states after power cuts since `begin` to `look`; returns their number.
 #[track_caller]
 fn after_cuts(
     device: &CrashDevice,
@@ -62,8 +62,8 @@ fn after_cuts(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
-/// Each file must have one of its names in one of these directories of the root, at every power cut
-/// after `begin`.
+/// Asserts that each file has one of its names in one of these directories of the root, at every
+/// power cut since `begin`.
 #[track_caller]
 fn lose_none(
     device: &CrashDevice,
@@ -85,7 +85,7 @@ fn lose_none(
     });
 }
 
-/// Looks at what power cuts at all points after `begin` leave, as it is.
+/// Passes the states after power cuts at all points since `begin` to `look`, without repair.
 #[track_caller]
 fn in_all_states(
     device: &CrashDevice,
@@ -103,7 +103,7 @@ fn in_all_states(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
 }
 
-/// Leaves are joined all the time then, and gaps filled from the directory's end.
+/// During mass deletion, leaves are merged constantly and gaps are filled from the directory's end.
 #[test]
 fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     const NAMES: u32 = 3000;
@@ -123,7 +123,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in 0..NAMES / 10 {
         client.file(gone, name(index), b"").unwrap();
     }
-    // Nobody remembers the files, so that they are deleted with their names.
+    // No client holds a reference, so the files are deleted with their names.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -132,7 +132,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in (0..NAMES).filter(|index| !is_kept(*index)) {
         client.unlink(names, name(index)).unwrap();
     }
-    // And a directory of many blocks goes with all its names.
+    // Also remove a directory of many blocks with all its names.
     (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
     client.rmdir(Ino::ROOT, "gone").unwrap();
     let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
@@ -144,8 +144,8 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     lose_none(&device, BYTES, begin, &["names"], &kept);
 }
 
-/// Leaves are split, joined, and moved from the directory's end into gaps, all between two orders
-/// to make durable: names that were there all the time are there behind every power cut.
+/// Leaves are split, merged and moved from the directory's end into gaps, all between two flushes.
+/// Names that stay must exist after every power cut.
 #[test]
 fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     const KEPT: u32 = 900;
@@ -166,12 +166,12 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // So many new names, and how many of the old ones go with them.
+    // The number of new names, and which of the old names are removed with them.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
         for name in &gone {
-            // One client each: nobody remembers the files.
+            // One client per file, so that no reference is left.
             Client::new(&ext2).file(names, name, b"").unwrap();
         }
         gone.extend((0..KEPT).filter(|index| index % 4 == goes).map(kept));
@@ -185,7 +185,7 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     lose_none(&device, BYTES, begin, &["names"], &kept);
 }
 
-/// Names go from block to block, and others come to the blocks that they left.
+/// Names are moved between blocks, and other names come to the blocks that they left.
 #[test]
 fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
     const FILES: usize = 120;
@@ -198,7 +198,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
         recorded(BYTES, &MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) });
     let client = Client::new(&ext2);
     let directories = ["a", "b"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
-    // Where each file is now, and all that it was called.
+    // The current place of each file, and all names that it ever had.
     let mut places: Vec<usize> = (0..FILES).map(|file| file % 2).collect();
     let mut names: Vec<Vec<String>> =
         (0..FILES).map(|file| vec![format!("file{file}-{:n<40}", "")]).collect();
@@ -220,9 +220,9 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
     lose_none(&device, BYTES, begin, &["a", "b"], &names);
 }
 
-/// Names move from leaf to leaf of one directory, and then most leaves are joined and what is left
-/// moved to its beginning, all between two orders to make durable. Fails where a last block is not
-/// written in its old place for the names that came to it.
+/// Names are moved between leaves of one directory. Then most leaves are merged and the rest moved
+/// to its beginning, all between two flushes. The test fails if a last block is not written in its
+/// old place for the names that were moved to it.
 #[test]
 fn moved_names_outlive_the_joining_of_their_leaves() {
     const KEPT: usize = 400;
@@ -239,7 +239,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     let client = Client::new(&ext2);
     let directory = client.mkdir(Ino::ROOT, "names").unwrap();
     let long = |kind: &str, number: usize| format!("{kind}{number}-{:n<40}", "");
-    // All that each file was called.
+    // All names that each file ever had.
     let mut names: Vec<Vec<String>> = (0..KEPT).map(|file| vec![long("kept", file)]).collect();
     for names in &names {
         client.file(directory, &names[0], b"").unwrap();
@@ -250,7 +250,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
         let mut passing: Vec<String> =
             (0..PASSING).map(|index| long("passing", round * PASSING + index)).collect();
         for name in &passing {
-            // One client each: nobody remembers the files.
+            // One client per file, so that no reference is left.
             Client::new(&ext2).file(directory, name, b"").unwrap();
         }
         ext2.sync().unwrap();
@@ -269,7 +269,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     lose_none(&device, BYTES, begin, &["names"], &names);
 }
 
-/// Not even where nobody repairs the file system: what a name leads to is there before it.
+/// This holds even without repair: the inode of a name is on the device before the name.
 #[test]
 fn no_name_is_on_the_device_before_its_inode() {
     const NAMES: u32 = 20;
@@ -300,8 +300,8 @@ fn no_name_is_on_the_device_before_its_inode() {
     assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
-/// A write that has to wait, in its middle, for blocks of a removed file: what it had mapped by
-/// then is on the device before its size is, and e2fsck makes the size fit.
+/// A write has to wait midway for blocks of a removed file. The blocks mapped before are on the
+/// device before the size is, and e2fsck corrects the size.
 #[test]
 fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     const BYTES: u64 = 2 << 20;
@@ -322,7 +322,7 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     }
     secret.close().unwrap();
     client.unlink(Ino::ROOT, "small").unwrap();
-    // Nobody remembers the files, so that they are deleted with their names.
+    // No client holds a reference, so the file is deleted with its name.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -346,8 +346,8 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     assert!(rounded > 0, "no cut fell between the pointers and the size");
 }
 
-/// The superblock never names an inode as an orphan that is none: one that was deleted, or that the
-/// device has only with its name or not at all.
+/// The superblock never names an inode that is not an orphan: a deleted one, or one that the device
+/// has only with its name or not at all.
 #[test]
 fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
@@ -365,12 +365,12 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     let (first, second, third) = (orphan(), orphan(), orphan());
     let unlinked = named("unlinked");
     ext2.sync().unwrap();
-    // One in the middle of the list goes, and new ones come.
+    // An inode in the middle of the list is deleted, and new ones are added.
     end(second);
     client.unlink(Ino::ROOT, "unlinked").unwrap();
     let fourth = orphan();
     ext2.sync().unwrap();
-    // The newest goes while others come, and then all.
+    // The newest is deleted while others are added, and then all are deleted.
     end(fourth);
     let fifth = orphan();
     ext2.sync().unwrap();
@@ -393,8 +393,8 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
     assert!(seen > 20, "only {seen} states had a list");
 }
 
-/// A write moves the file's blocks together, and then needs the places where they lay: those are
-/// not written over while the device leads there for what was synced.
+/// A write moves the file's blocks together and then needs their old places. These are not
+/// overwritten while the device refers to them for synced data.
 #[test]
 fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     const KEPT: usize = 5;
@@ -405,7 +405,7 @@ fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     let client = Client::new(&ext2);
     let (attr, kept) = client.create(Ino::ROOT, "kept", 0o600, OpenMode::EXCLUSIVE).unwrap();
     kept.write_all(0, &[b'k'; KEPT * BLOCK]).unwrap();
-    // One block is added, and then all are moved; nothing is left for the next ones.
+    // There is space for one block and for moving all; then nothing is left for the next blocks.
     let room = client.file(Ino::ROOT, "room", &[b'r'; (KEPT + 2) * BLOCK]).unwrap();
     let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
     let mut size = 0;
@@ -433,8 +433,8 @@ fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
     });
 }
 
-/// An attribute that lies in a block, and for which the inode has room by now, is there with its
-/// old or new value at every point: whether it stays in the block or has to leave it.
+/// An attribute in a block, for which the inode has room by now, has its old or new value at every
+/// point. This holds both when it stays in the block and when it has to leave.
 #[test]
 fn attributes_that_change_are_there_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
@@ -446,7 +446,7 @@ fn attributes_that_change_are_there_at_every_power_cut() {
     client.removexattr(file, "user.a").unwrap();
     ext2.sync().unwrap();
     let begin = device.position();
-    // The last one fits the block no more.
+    // The last value no longer fits the block.
     let values = [vec![1; 12], vec![2; 12], vec![3; 60]];
     for value in &values[1..] {
         client.setxattr(file, "user.b", value).unwrap();

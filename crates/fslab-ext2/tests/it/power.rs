@@ -1,13 +1,13 @@
-//! Power cuts: at many points right before the device is told to make durable what it has, writes
-//! since the last such order are lost in part. e2fsck must then make the image whole, and every
-//! file whose fsync had returned must be there, under its name, with its bytes.
+//! Power cuts. At many points just before a flush of the device, some writes since the previous
+//! flush are lost. e2fsck must then be able to repair the image, and every file whose fsync had
+//! returned must exist under its name with its content.
 //!
-//! Blocks of the file system are written whole or not at all (SEMANTICS says so): directories are
-//! packed anew where they split, which no order of writes would save from half a block.
+//! Blocks of the file system are written whole or not at all (see SEMANTICS): a split packs a
+//! directory block anew, and no order of writes could protect against half a block.
 //!
-//! Faults that it found: indirect blocks that lost pointers before what replaced them was written;
-//! a block that names were joined to and that was then made to wait; a new directory whose name
-//! came to lie in a block that waited, while a file was moved into it.
+//! Faults that this test found: indirect blocks that lost pointers before their replacement was
+//! written; a block that received merged names and was then delayed; a new directory whose name
+//! came to lie in a delayed block while a file was moved into it.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -27,26 +27,26 @@ use rand_pcg::Pcg64;
 use crate::support::{Image, has, options};
 
 const IMAGE_BYTES: u64 = 20 << 20;
-/// Points at which the power is cut, unless the environment says otherwise.
+/// Number of points at which the power is cut, unless the environment sets another.
 const CUTS: usize = 14;
-/// Rounds of work, each ended by an fsync.
+/// Number of rounds of work; each ends with an fsync.
 const ROUNDS: u32 = 3;
 const DIRECTORIES: usize = 3;
 
-/// What a file may be after a power cut: where, and with which bytes.
+/// A permitted state of a file after a power cut: its path and content.
 #[derive(Clone)]
 struct Choice {
     path: String,
-    /// These are there.
+    /// Bytes that must be present.
     bytes: Vec<u8>,
-    /// Some of these writes may follow, whole, in order.
+    /// Some of these writes may follow, whole and in order.
     appended: Vec<Vec<u8>>,
 }
 
 impl Choice {
-    /// Whether these are the bytes, or what e2fsck may make of them. A pointer in an indirect
-    /// block reaches the device before the inode with its size, and e2fsck makes a size that is too
-    /// small the end of the last block: zeros follow then what was written, and nothing else.
+    /// Whether `contents` is this state, or what e2fsck may make of it. A pointer in an indirect
+    /// block reaches the device before the inode with its size. e2fsck then extends the size to the
+    /// end of the last block, so only zeros may follow the written bytes.
     fn is(&self, contents: &[u8], block_bytes: usize) -> bool {
         let Some(mut rest) = contents.strip_prefix(self.bytes.as_slice()) else { return false };
         for written in &self.appended {
@@ -58,7 +58,7 @@ impl Choice {
         rest.is_empty() || (is_rounded && is_slack)
     }
 
-    /// What an fsync makes of it.
+    /// Returns the state after an fsync.
     fn settled(mut self) -> Self {
         self.bytes.extend(std::mem::take(&mut self.appended).into_iter().flatten());
         self
@@ -87,7 +87,7 @@ fn only_zeros_to_the_end_of_a_block_may_follow_what_was_written() {
     }
 }
 
-/// What must hold of each file from a position of the record on.
+/// The permitted states of each file, from a position of the record on.
 #[derive(Default)]
 struct Promises {
     files: BTreeMap<u32, Vec<(usize, Vec<Choice>)>>,
@@ -109,7 +109,7 @@ impl Promises {
     }
 }
 
-/// The directory of a path, and the last name.
+/// Returns the directory of a path, and the last name.
 fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a str)> {
     let (directories, name) = path.rsplit_once('/').unwrap();
     let mut at = Ino::ROOT;
@@ -119,7 +119,7 @@ fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a
     Ok((at, name))
 }
 
-/// The work during which the power fails.
+/// The work during which the power is cut.
 struct Work<'a> {
     client: Client<'a>,
     device: &'a CrashDevice,
@@ -128,12 +128,12 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
-    /// How many syncs of a file wrote only that file, and how many everything.
+    /// How many syncs of a file wrote only that file, and how many flushed everything.
     syncs: [u32; 2],
 }
 
 impl Work<'_> {
-    /// Directories of many blocks, with names that matter in each.
+    /// Makes directories of many blocks; each block has names of tracked files.
     fn populate(&mut self) {
         let mut files = Vec::new();
         for number in 0..DIRECTORIES as u32 * 340 {
@@ -217,7 +217,7 @@ impl Work<'_> {
         self.client.subject().syncfs(&self.client.request(), Ino::ROOT).unwrap();
     }
 
-    /// Makes a file durable, and no other.
+    /// Syncs one file.
     fn sync_one(&mut self) {
         let file = self.any_file();
         let last = self.promises.now(file).pop().unwrap().settled();
@@ -225,7 +225,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![last]);
     }
 
-    /// A new file, in a directory that may be new, too.
+    /// Makes a new file, perhaps in a new directory.
     fn promise(&mut self, file: u32) {
         let bytes = self.bytes(70_000);
         let number = self.any_directory();
@@ -242,7 +242,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![choice]);
     }
 
-    /// A sync of everything.
+    /// Syncs everything.
     fn settle(&mut self) {
         let files: Vec<u32> = self.promises.files.keys().copied().collect();
         for file in files {
@@ -256,7 +256,7 @@ impl Work<'_> {
         *files.choose(&mut self.random).unwrap()
     }
 
-    /// Written on, a piece at a time, among others that take the space behind it.
+    /// Appends to a file in pieces, while other files take the space after it.
     fn append(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -271,7 +271,7 @@ impl Work<'_> {
             for choice in &mut choices {
                 choice.appended.push(bytes.clone());
             }
-            // Said first: some of it may be there before the write returns.
+            // Recorded first: part of the write may be on the device before it returns.
             self.promises.set(file, before, choices.clone());
             handle.write_all(offset, &bytes).unwrap();
             offset += bytes.len() as u64;
@@ -280,7 +280,8 @@ impl Work<'_> {
         }
     }
 
-    /// New contents, in the way of careful programs: aside, durable, and then over the old.
+    /// Replaces a file as careful programs do: writes a new file, syncs it, and renames it over the
+    /// old one.
     fn replace(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -296,11 +297,11 @@ impl Work<'_> {
         self.client.rename(directory, aside, directory, name).unwrap();
     }
 
-    /// Removed, and made again with the same name.
+    /// Removes a file and makes it again with the same name.
     fn make_again(&mut self) {
         let file = self.any_file();
         let path = self.promises.now(file).pop().unwrap().path;
-        // Until it is synced it may be missing.
+        // Until it is synced, it may be missing.
         self.promises.set(file, self.device.position(), Vec::new());
         let (directory, name) = parent(&self.client, &path).unwrap();
         self.client.unlink(directory, name).unwrap();
@@ -311,7 +312,8 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![choice]);
     }
 
-    /// New bytes in place, and durable: the old ones or the new ones are there before.
+    /// Overwrites bytes in place and syncs; before the sync the old or the new bytes may be
+    /// present.
     fn overwrite(&mut self) {
         let file = self.any_file();
         let last = self.promises.now(file).pop().unwrap().settled();
@@ -327,8 +329,9 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![new]);
     }
 
-    /// At every point under the old or the new name: by rename, or by one more name and one less,
-    /// into a directory that was there or a new one; and the directory it was alone in goes.
+    /// Moves a file, by rename or by link and unlink, into an existing or a new directory. If its
+    /// old directory becomes empty, that is removed. The file has its old or new name at every
+    /// point.
     fn move_away(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -367,7 +370,7 @@ impl Work<'_> {
         self.noise.push((directory, name));
     }
 
-    /// Files that nobody asked to be durable come, move, shrink and go.
+    /// Makes, renames, truncates and removes untracked files.
     fn disturb(&mut self) {
         for _ in 0..self.random.random_range(0..8) {
             self.make_noise();
@@ -383,7 +386,7 @@ impl Work<'_> {
         }
     }
 
-    /// Most of the noise goes, so that directories shrink around the names that matter.
+    /// Removes most untracked files, so that directories shrink around the tracked names.
     fn clear_away(&mut self) {
         let mut noise = std::mem::take(&mut self.noise);
         noise.shuffle(&mut self.random);
@@ -417,7 +420,7 @@ impl Work<'_> {
     }
 }
 
-/// The state as an image in a file, for e2fsck.
+/// Writes a state to an image file, for e2fsck.
 pub fn image_of(state: &DeviceState, bytes: u64) -> Image {
     const PAGE: usize = 4096;
     let (image, memory) = (Image::empty(bytes), state.open().unwrap());
@@ -466,7 +469,7 @@ fn found(client: &Client<'_>, choice: &Choice) -> fslab_vfs::Result<Ino> {
     Ok(client.lookup(directory, name)?.ino)
 }
 
-/// What was promised, and what there is instead.
+/// Describes the promised and the found state.
 fn told(client: &Client<'_>, choice: &Choice) -> String {
     let Choice { path, bytes, appended } = choice;
     let found = match found(client, choice) {
@@ -477,7 +480,7 @@ fn told(client: &Client<'_>, choice: &Choice) -> String {
     format!("{path}, {} bytes and up to {more} more: {found}", bytes.len())
 }
 
-/// Some of the points of the work.
+/// Chooses some of the points of the work.
 fn points(all: Vec<usize>, begin: usize, cuts: usize, random: &mut Pcg64) -> HashSet<usize> {
     let all: Vec<usize> = all.into_iter().filter(|point| *point > begin).collect();
     all.sample(random, cuts).copied().collect()

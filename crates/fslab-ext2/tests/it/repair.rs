@@ -1,4 +1,4 @@
-//! What repair makes of images, and what can be done with them then.
+//! The results of repair, and the use of repaired images.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, NOW, has, has_e2fsprogs, options};
 
-/// Where the superblock has its state.
+/// Offset of the superblock's state on the device.
 const STATE: u64 = 1024 + 58;
 
-/// An image as a crash leaves it while two removed files are open.
+/// Makes an image as a crash leaves it while two removed files are open.
 fn crashed() -> (Image, [InodeNo; 2]) {
     let image = Image::new(8 << 20, &options(1024));
     let ext2 = image.open();
@@ -33,7 +33,7 @@ fn crashed() -> (Image, [InodeNo; 2]) {
 #[test]
 fn a_crash_with_removed_files_open_is_repaired_for_all_uses() {
     let (image, [_, other]) = crashed();
-    // Errors that a kernel saw, too.
+    // Also record errors, as a kernel does.
     image.device().write_at(STATE, &[2, 0]).unwrap();
     let found = image.report().findings;
     let of_state = [Problem::Orphans(other), Problem::NotInOrder];
@@ -58,7 +58,7 @@ fn a_crash_with_removed_files_open_is_repaired_for_all_uses() {
     }
 }
 
-/// Nothing else was wrong.
+/// The image has no other problem.
 #[test]
 fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
     let image = Image::new(8 << 20, &options(1024));
@@ -71,7 +71,7 @@ fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
     assert!(grow(&image.device()).is_ok() && image.report().findings.is_empty());
 }
 
-/// As `mke2fs -c` notes them.
+/// The bad blocks are recorded as `mke2fs -c` does.
 #[test]
 fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
     if !has_e2fsprogs() {
@@ -85,7 +85,7 @@ fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
     let arguments = ["-t", "ext2", "-b", "1024", "-O", "^resize_inode", "-l", list];
     let image = Image::of_mke2fs(8 << 20, &arguments);
     assert!(image.report().findings.is_empty(), "{:?}", image.report().findings);
-    // Counts that are wrong, so that bitmaps are made again.
+    // Wrong counts make repair rebuild the bitmaps.
     image.debugfs(&["set_bg 0 free_blocks_count 5", "setb 4001 1"]);
     image.repair_whole();
     let ext2 = image.open();
@@ -98,7 +98,7 @@ fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
     assert!(message.contains("bad blocks"), "{message}");
     assert!(shrink(&device, 7500 << 10).is_ok());
     image.check("shrunk to behind the last bad block");
-    // What else such an inode has is damage.
+    // Any other field set in this inode is damage.
     image.debugfs(&["sif <1> uid 7"]);
     assert!(!image.report().is_clean() && !image.e2fsck().0);
 }
@@ -110,7 +110,7 @@ fn images_with_features_that_only_readers_may_ignore_are_not_repaired() {
     }
     let arguments = ["-t", "ext2", "-b", "1024", "-O", "uninit_bg,huge_file,dir_nlink"];
     let image = Image::of_mke2fs(40 << 20, &arguments);
-    // As with a wrong count of names.
+    // A wrong link count would otherwise be repaired.
     image.debugfs(&["sif <2> links_count 9"]);
     let before = std::fs::read(image.path()).unwrap();
     let device: Arc<dyn BlockDevice> = Arc::new(image.device());

@@ -1,4 +1,4 @@
-//! A name that a directory has twice, in different blocks.
+//! A name that occurs twice in a directory, in different blocks.
 
 use fslab_ext2::Flaw;
 use fslab_ext2::MkfsOptions;
@@ -14,7 +14,7 @@ fn name(number: u32) -> String {
     format!("name{number:04}-of-some-length")
 }
 
-/// An image with a directory `names` of several blocks; `last` makes its last entry,
+/// Makes an image with a directory `names` of several blocks; `last` makes its last entry,
 /// `name(NAMES)`.
 fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
     let image = Image::new(8 << 20, made);
@@ -34,7 +34,7 @@ fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
 fn rename_last(image: &Image) {
     let bytes = std::fs::read(image.path()).unwrap();
     let wanted = name(NAMES).into_bytes();
-    // Files hold names of others, so that only records of directories match with their length.
+    // Files contain other names, so that only directory records match name and length.
     let record = [&[wanted.len() as u8][..]].concat();
     let found: Vec<_> = (0..bytes.len() - wanted.len())
         .filter(|at| bytes[*at..].starts_with(&wanted) && bytes[at - 2] == record[0])
@@ -62,7 +62,7 @@ fn find_and_repair(image: &Image) {
     image.repair_whole();
 }
 
-/// The contents of everything in lost+found.
+/// Returns the contents of everything in lost+found.
 fn lost(client: &Client<'_>) -> Vec<Vec<u8>> {
     let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
     client
@@ -128,7 +128,7 @@ fn a_directory_that_has_the_name_of_a_file_in_another_block_is_kept() {
     assert_eq!(client.contents(file).unwrap(), b"within");
 }
 
-/// There, the name lies where its hash does not belong, too.
+/// In an indexed directory the name is also in the wrong leaf for its hash.
 #[test]
 fn a_name_that_an_indexed_directory_has_twice_is_found_and_both_files_kept() {
     if !has_e2fsprogs() {

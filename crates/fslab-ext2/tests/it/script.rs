@@ -1,21 +1,21 @@
-//! Random changes of a tree, made on a subject and on the model alike.
+//! Random changes of a tree, made both on a subject and on the model.
 
 use fslab_vfs::{Attr, Errno, FileKind, Ino, OpenMode, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// What exists, by path, and what happens next.
+/// The existing paths and the random source of a script.
 pub struct Script {
     random: Pcg64,
     directories: Vec<String>,
     files: Vec<String>,
     count: u32,
-    /// Names that come and go in a directory of their own.
+    /// Names that are added and removed in a directory of their own.
     crowd: Vec<String>,
 }
 
-/// Where the names of a crowd are.
+/// The directory of the crowd's names.
 const CROWD: &str = "/crowd";
 
 fn split(path: &str) -> (&str, &str) {
@@ -46,7 +46,7 @@ impl Script {
         }
     }
 
-    /// With names that are used again and again beside each other, such as those of one hash.
+    /// Adds names that are used repeatedly beside each other, such as names with equal hashes.
     pub fn with_crowd(self, crowd: Vec<String>) -> Self {
         Self { crowd, ..self }
     }
@@ -72,7 +72,7 @@ impl Script {
         }
     }
 
-    /// Without the largest files.
+    /// Runs without the largest files.
     pub fn run_small(&mut self, subject: &Client<'_>, model: &Client<'_>, steps: u32) {
         let both = [subject, model];
         for step in 0..steps {
@@ -110,7 +110,7 @@ impl Script {
         self.directories.push(path);
     }
 
-    /// Many names at once, so that directories grow over every border.
+    /// Adds many names at once, so that directories grow past every limit.
     fn fill_directory(&mut self, both: [&Client<'_>; 2]) {
         for _ in 0..self.random.random_range(20..250) {
             let path = self.new_path();
@@ -208,7 +208,7 @@ impl Script {
         }
     }
 
-    /// Files onto new and taken names, and now and then a directory.
+    /// Renames files to new and existing names, and sometimes a directory.
     fn rename(&mut self, both: [&Client<'_>; 2]) {
         let Some(from) = self.pick(|script| &script.files) else { return };
         let taken = self.random.random_range(0..3) == 0;
@@ -271,7 +271,7 @@ impl Script {
         }
     }
 
-    /// Names of the crowd come, go and replace each other, among others that fill the leaves.
+    /// Adds, removes and replaces names of the crowd, among others that fill the leaves.
     fn mingle(&mut self, both: [&Client<'_>; 2]) {
         if self.crowd.is_empty() {
             return;
@@ -322,7 +322,7 @@ impl Script {
     }
 }
 
-/// Demands that two trees are equal: names, kinds, links, sizes, bytes, targets, attributes.
+/// Asserts that two trees are equal: names, kinds, links, sizes, bytes, targets, attributes.
 #[track_caller]
 pub fn compare(subject: &Client<'_>, model: &Client<'_>, when: &str) {
     let mut todo = vec![(Ino::ROOT, Ino::ROOT, String::new())];
@@ -370,7 +370,8 @@ fn compare_files(subject: &Client<'_>, model: &Client<'_>, found: &Attr, wanted:
     }
 }
 
-/// By the data of the model, and zeros around it: files may be large and sparse.
+/// Compares the model's data ranges and expects zeros around them, because files may be large and
+/// sparse.
 #[track_caller]
 fn compare_bytes(subject: &Client<'_>, model: &Client<'_>, found: Ino, wanted: Ino, at: &str) {
     use fslab_vfs::SeekTo;

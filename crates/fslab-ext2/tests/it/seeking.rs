@@ -1,4 +1,4 @@
-//! Listings that go on from any earlier position, as after `seekdir`.
+//! Listings that continue from any earlier position, as after `seekdir`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ fn kinds() -> [MkfsOptions; 3] {
     ]
 }
 
-/// What a listing shows from a position on, through a sink of this room.
+/// Lists a directory from a position on, `room` entries at a time.
 fn rest(client: &Client<'_>, directory: Ino, from: u64, room: usize) -> Vec<Listed> {
     let listing = client.opendir(directory).unwrap();
     let (mut all, mut offset): (Vec<Listed>, _) = (Vec::new(), from);
@@ -58,8 +58,8 @@ fn a_listing_goes_on_from_every_earlier_position() {
     }
 }
 
-/// Names that stay are listed behind the positions behind which they were, once, whatever comes and
-/// goes.
+/// A name that stays is listed exactly once after each position that it followed, whatever names
+/// are added and removed.
 #[test]
 fn positions_stay_good_while_names_come_and_go() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -67,7 +67,7 @@ fn positions_stay_good_while_names_come_and_go() {
         let ext2 = in_memory(24 << 20, &made);
         let client = Client::new(&ext2);
         let directory = client.mkdir(Ino::ROOT, "names").unwrap();
-        // Every third stays.
+        // Every third name stays.
         let mut count = 0;
         let mut passing: Vec<String> = Vec::new();
         let stays = |number: u32| number.is_multiple_of(3);
@@ -107,8 +107,8 @@ fn positions_stay_good_while_names_come_and_go() {
     }
 }
 
-/// Fills a directory, takes its positions, lets it shrink to a few names and grow again, and finds
-/// what stayed behind every position.
+/// Fills a directory, records its positions, lets it shrink to a few names and grow again. Asserts
+/// that the names that stayed are found after every position.
 #[track_caller]
 fn assert_positions_outlast(ext2: &dyn FileSystem, is_kept: impl Fn(usize) -> bool) {
     let client = Client::new(ext2);
@@ -144,7 +144,7 @@ fn is_dot(name: &OsString) -> bool {
     name == "." || name == ".."
 }
 
-/// A file system with a directory `names` that was filled under these options.
+/// Makes a file system with a directory `names` that was filled under these options.
 fn filled(made: &MkfsOptions, form: Option<Form>, names: u32) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs(&*device, made).unwrap();
@@ -179,7 +179,7 @@ fn positions_of_a_linear_directory_stay_good_where_others_are_indexed() {
     ext2.shutdown().unwrap();
 }
 
-/// As after `tune2fs -E hash_alg`.
+/// The superblock's hash function is changed, as by `tune2fs -E hash_alg`.
 #[test]
 fn positions_stay_good_where_new_directories_have_another_hash() {
     let made = MkfsOptions { bytes_per_inode: 1024, ..options(1024) };
@@ -215,7 +215,7 @@ fn listings_by_inode_are_in_order_and_go_on_from_every_position() {
             let next = listing.next(whole[at - 1].next_offset, 1).unwrap();
             assert_eq!(next[0].name, whole[at].name, "from entry {at}");
         }
-        // A new listing has new names in their places, and so has one that begins again.
+        // A new listing shows new names, and so does one that starts again.
         client.unlink(directory, "name0").unwrap();
         client.file(directory, "other", b"").unwrap();
         let again = rest(&client, directory, 0, 100);

@@ -1,4 +1,4 @@
-//! Figures, not verdicts: run with `--release -- --ignored --nocapture speed`.
+//! Measurements without a verdict: run with `--release -- --ignored --nocapture speed`.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn each(label: &str, count: usize, time: Duration) {
     println!("{label:<58} {:>9.0} ns each", time.as_nanos() as f64 / count as f64);
 }
 
-/// Time by the wall and of this thread's processor: on a busy machine the two are apart.
+/// Wall-clock time and processor time of this thread; on a busy machine they differ.
 struct Clock {
     start: Instant,
     processor: Duration,
@@ -45,7 +45,7 @@ impl Clock {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn spent() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -152,10 +152,11 @@ fn speed_of_creates_against_the_kernel() {
     }
 }
 
-/// What a create, a lookup and an unlink cost among 10 thousand, 100 thousand and 10 million names.
-/// Names come in the order of their hashes: among millions each creation meets another block, and
-/// a cache that is too small reads and writes one for each. `FSLAB_EXT2_BLOCK` is the size of
-/// blocks: a leaf of 1 KiB is a quarter as much to search. `FSLAB_EXT2_CACHE` is the cache in MiB.
+/// Measures a create, a lookup and an unlink among 10 thousand, 100 thousand and 10 million names.
+/// Names are created in numeric order, but stored in hash order. Among millions, each create
+/// therefore accesses another block, and a cache that is too small reads and writes a block each
+/// time. `FSLAB_EXT2_BLOCK` sets the block size: a leaf of 1 KiB has a quarter as much to search.
+/// `FSLAB_EXT2_CACHE` sets the cache in MiB.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_ten_million_names() {
@@ -208,7 +209,7 @@ fn speed_of_ten_million_names() {
     }
 }
 
-/// One operation many times, for a profiler: `FSLAB_PROFILE=create|lookup|unlink`.
+/// Repeats one operation, for a profiler: `FSLAB_PROFILE=create|lookup|unlink`.
 #[test]
 #[ignore = "a measurement: for a profiler that counts instructions"]
 fn profile_of_one_operation() {
@@ -243,7 +244,7 @@ fn make_ext4(image: &Path) {
     assert!(output.unwrap().status.success());
 }
 
-/// The file system of the ageing paper: 1 GB of 8 KiB blocks.
+/// The geometry of the file system in the ageing paper: 1 GB in blocks of 8 KiB.
 fn paper() -> Geometry {
     let device = MemoryDevice::new(1 << 30);
     let options = MkfsOptions { bytes_per_inode: 4096, ..options(8192) };
@@ -264,7 +265,7 @@ fn speed_of_simulating_the_seven_months_of_the_paper() {
             let mut volume = Volume::new(space, (spec.build)(&geometry, 1), clustering);
             let mut live: Vec<InodeNo> = Vec::new();
             let (mut written, mut used, start) = (0_u64, 0_u64, Instant::now());
-            // Half of the operations create, so that each has twice the average bytes.
+            // Half of the operations create files, so each file has twice the average bytes.
             let target = u64::from(geometry.blocks) * 63 / 100;
             for _ in 0..OPERATIONS / 2 {
                 let size = (random.random_range(0.0_f64..8.7)).exp() as u32 / 32 + 1;

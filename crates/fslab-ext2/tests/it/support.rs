@@ -1,4 +1,4 @@
-//! Images in memory and in files, and what outside tools say of them.
+//! Images in memory and in files, and the verdicts of outside tools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use fslab_vfs_testing::client::Client;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
-/// Some time in the past of every machine that runs this.
+/// A time in the past of every machine that runs this.
 pub const NOW: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
 
 pub fn options(block_bytes: u32) -> MkfsOptions {
@@ -25,17 +25,17 @@ pub fn options(block_bytes: u32) -> MkfsOptions {
     }
 }
 
-/// A new file system in memory.
+/// Makes a new file system in memory.
 pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs(&*device, options).unwrap();
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// Says to a process that it is the one with the bound.
+/// Set in the child process that runs with limited memory.
 const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
 
-/// Runs a test again, in a process that may have so many bytes of memory; `false` in that process.
+/// Runs a test again in a process limited to `bytes` of memory; returns `false` in that process.
 pub fn ran_within(bytes: u64, test: &str) -> bool {
     if std::env::var_os(BOUNDED).is_some() {
         let bound = Rlimit { current: Some(bytes), maximum: Some(bytes) };
@@ -47,14 +47,14 @@ pub fn ran_within(bytes: u64, test: &str) -> bool {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
-    // With another name, no test would fail.
+    // Without this check, a wrong test name would pass.
     let is_passed = output.status.success() && said.contains("1 passed");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(is_passed, "{test} within {bytes} bytes: {}\n{errors}", output.status);
     true
 }
 
-/// What a device is asked to do.
+/// A request to a device.
 pub enum Access<'a> {
     DataRead,
     Write { offset: u64, bytes: &'a [u8], is_metadata: bool },
@@ -62,12 +62,12 @@ pub enum Access<'a> {
     Flush,
 }
 
-/// Sees what a device is asked to do before it does it, and may refuse it.
+/// Observes each request to a device before it is executed, and may refuse it.
 pub trait Watch: Send + Sync {
     fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()>;
 }
 
-/// A device in memory that is watched.
+/// A watched device in memory.
 pub struct Watched<W> {
     pub memory: MemoryDevice,
     pub watch: W,
@@ -102,25 +102,25 @@ impl<W: Watch> BlockDevice for Watched<W> {
     }
 }
 
-/// A device in memory that fails on demand, with `EIO`.
+/// A device in memory that fails with `EIO` on demand.
 pub type FaultyDevice = Watched<Faults>;
 
-/// By [`Fault`]: how often it works yet; less than 0 for always.
+/// For each [`Fault`], the number of remaining successes; negative for no failure.
 pub struct Faults([AtomicI64; 3]);
 
-/// What fails.
+/// A kind of request that can fail.
 #[derive(Clone, Copy)]
 pub enum Fault {
-    /// Reading bytes of files.
+    /// Reading file content.
     DataRead,
     /// Writing metadata.
     Write,
-    /// Making durable.
+    /// Flushing.
     Flush,
 }
 
 impl FaultyDevice {
-    /// One that holds a new file system.
+    /// Makes a device with a new file system.
     pub fn new(bytes: u64, options: &MkfsOptions) -> Arc<Self> {
         let memory = MemoryDevice::new(bytes);
         mkfs(&memory, options).unwrap();
@@ -131,12 +131,12 @@ impl FaultyDevice {
         Ext2::open(Arc::clone(self) as Arc<dyn BlockDevice>, options).unwrap()
     }
 
-    /// Has something fail from now on, after it has worked so often.
+    /// Makes requests of a kind fail after `times` successes.
     pub fn fail_after(&self, fault: Fault, times: i64) {
         self.watch.0[fault as usize].store(times, Ordering::Relaxed);
     }
 
-    /// Has it work again.
+    /// Stops the failure.
     pub fn mend(&self, fault: Fault) {
         self.fail_after(fault, -1);
     }
@@ -161,27 +161,27 @@ impl Watch for Faults {
     }
 }
 
-/// An image in a file that goes away with this.
+/// An image in a temporary file, deleted on drop.
 pub struct Image {
     directory: TempDir,
 }
 
 impl Image {
-    /// An empty file of this length.
+    /// Makes a file of this length without content.
     pub fn empty(bytes: u64) -> Self {
         let directory = TempDir::new_in("/tmp").unwrap();
         std::fs::File::create(directory.path().join("image")).unwrap().set_len(bytes).unwrap();
         Self { directory }
     }
 
-    /// A new file system.
+    /// Makes a new file system.
     pub fn new(bytes: u64, options: &MkfsOptions) -> Self {
         let image = Self::empty(bytes);
         mkfs(&image.device(), options).unwrap();
         image
     }
 
-    /// A new file system that mke2fs makes, with more arguments.
+    /// Makes a new file system with mke2fs.
     pub fn of_mke2fs(bytes: u64, arguments: &[&str]) -> Self {
         let image = Self::empty(bytes);
         let mut command = Command::new("mke2fs");
@@ -190,18 +190,18 @@ impl Image {
         image
     }
 
-    /// Changes the image as requests to debugfs say.
+    /// Runs debugfs requests that change the image.
     pub fn debugfs(&self, requests: &[&str]) {
         for request in requests {
             let mut command = Command::new("debugfs");
             let output = command.args(["-w", "-R", request]).arg(self.path()).output().unwrap();
             let errors = String::from_utf8_lossy(&output.stderr);
-            // It begins with its version.
+            // The first line is the version of debugfs.
             assert!(errors.lines().count() <= 1, "debugfs {request}: {errors}");
         }
     }
 
-    /// Writes bytes at a place within an inode of group 0, while nobody uses the image.
+    /// Writes bytes at an offset of an inode in group 0, while the image is not in use.
     pub fn set_in_inode(&self, ino: Ino, at: u64, bytes: &[u8]) {
         let ext2 = self.open_with(VolumeOptions { read_only: true, ..VolumeOptions::default() });
         let geometry = *ext2.superblock().geometry();
@@ -212,7 +212,7 @@ impl Image {
         self.device().write_at(place, bytes).unwrap();
     }
 
-    /// Whether e2fsck is content, and what it says.
+    /// Returns whether e2fsck finds the image clean, and its output.
     pub fn e2fsck(&self) -> (bool, String) {
         let mut command = Command::new("e2fsck");
         let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(self.path()).output();
@@ -220,13 +220,13 @@ impl Image {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What our check finds.
+    /// Runs our check.
     #[track_caller]
     pub fn report(&self) -> Report {
         check(Arc::new(self.device()) as Arc<dyn BlockDevice>).unwrap()
     }
 
-    /// Repairs it; nothing is left, and e2fsck is content.
+    /// Repairs the image; asserts that nothing is left and that e2fsck finds it clean.
     #[track_caller]
     pub fn repair_whole(&self) {
         let left = self.repair().left.findings;
@@ -234,7 +234,7 @@ impl Image {
         self.check("repaired");
     }
 
-    /// What our repair does.
+    /// Runs our repair.
     #[track_caller]
     pub fn repair(&self) -> Repaired {
         repair(&(Arc::new(self.device()) as Arc<dyn BlockDevice>), NOW).unwrap()
@@ -257,7 +257,7 @@ impl Image {
         Ext2::open(Arc::new(self.device()) as Arc<dyn BlockDevice>, options).unwrap()
     }
 
-    /// Demands that e2fsck finds nothing.
+    /// Asserts that e2fsck finds nothing.
     #[track_caller]
     pub fn check(&self, when: &str) {
         let (clean, text) = self.e2fsck();
@@ -267,7 +267,7 @@ impl Image {
         assert!(clean, "{when}: e2fsck: {text}");
     }
 
-    /// Keeps a copy of an image that failed, where the environment asks for it.
+    /// Keeps a copy of a failing image if the environment asks for it.
     pub fn keep(&self, when: &str) {
         if let Some(target) = std::env::var_os("FSLAB_KEEP_IMAGE") {
             std::fs::copy(self.path(), &target).unwrap();
@@ -276,12 +276,12 @@ impl Image {
     }
 }
 
-/// Whether all tools of e2fsprogs that tests use can be had; says so if not.
+/// Whether all tools of e2fsprogs used by the tests are installed; reports a skip if not.
 pub fn has_e2fsprogs() -> bool {
     ["mke2fs", "e2fsck", "debugfs"].into_iter().all(has)
 }
 
-/// Whether a tool can be had; says so if not.
+/// Whether a tool is installed; reports a skip if not.
 pub fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     found.is_ok() || {
@@ -290,7 +290,7 @@ pub fn has(tool: &str) -> bool {
     }
 }
 
-/// Makes something of every other kind, and more names and attributes of a file.
+/// Makes one file of every other kind, and more names and attributes of a file.
 pub fn add_every_kind(client: &Client<'_>, directory: Ino, file: Ino) {
     client.link(file, Ino::ROOT, "link").unwrap();
     client.symlink(directory, "fast", "target").unwrap();

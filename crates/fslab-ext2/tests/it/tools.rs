@@ -1,4 +1,4 @@
-//! Tools for images that nobody uses: other labels, larger sizes, deleted files.
+//! Tools for unmounted images: changing labels, resizing, recovering deleted files.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn labels_and_identities_are_changed_in_every_copy() {
     let superblock = ext2.superblock();
     assert_eq!((superblock.label(), superblock.raw().s_uuid), (&b"new label"[..], [7; 16]));
     assert_eq!(superblock.reserved_blocks(), superblock.geometry().blocks / 10);
-    // The first copy, behind group 0.
+    // The first copy, at the start of group 1.
     let mut copy = [0; 1024];
     image.device().read_at(8193 * 1024, &mut copy).unwrap();
     assert_eq!((&copy[104..120], &copy[120..129]), (&[7; 16][..], &b"new label"[..]));
@@ -42,7 +42,8 @@ fn labels_and_identities_are_changed_in_every_copy() {
     assert_eq!(image.open().superblock().label(), b"new label");
 }
 
-/// From and to sizes that end within groups and at their ends; files stay, and the new space works.
+/// Grows from and to sizes within groups and at group ends; files stay, and the new space is
+/// usable.
 #[test]
 fn file_systems_grow_to_the_size_of_their_device() {
     let made = MkfsOptions { bytes_per_inode: 2048, ..options(1024) };
@@ -57,7 +58,7 @@ fn file_systems_grow_to_the_size_of_their_device() {
         }
         let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
         file.set_len(to).unwrap();
-        // What lay there before must not be taken for inodes.
+        // Old bytes there must not be taken for inodes.
         let garbage = vec![0xee; (to - from) as usize];
         std::os::unix::fs::FileExt::write_all_at(&file, &garbage, from).unwrap();
         let grown = grow(&image.device()).unwrap();
@@ -86,7 +87,7 @@ fn file_systems_grow_to_the_size_of_their_device() {
 fn growth_that_needs_more_descriptor_blocks_is_refused() {
     let small = MkfsOptions { blocks_per_group: Some(256), ..options(1024) };
     let image = Image::new(4 << 20, &small);
-    // A block has the descriptors of 32 groups, of 256 KiB each.
+    // A block holds the descriptors of 32 groups, of 256 KiB each.
     let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
     file.set_len(16 << 20).unwrap();
     let before = std::fs::read(image.path()).unwrap();
@@ -104,7 +105,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     fslab_ext2::mkfs(&*device, &made).unwrap();
     let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
-    // With two levels of indirect blocks.
+    // Large enough for two levels of indirect blocks.
     let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at * 7 / 3) as u8).collect();
     for (name, length) in [("large", 700_000), ("small", 100), ("kept", 5000), ("empty", 0)] {
         client.file(Ino::ROOT, name, &bytes[..length]).unwrap();
@@ -114,7 +115,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     for name in ["large", "small", "empty"] {
         client.unlink(Ino::ROOT, name).unwrap();
     }
-    // Until then, removed files are remembered.
+    // Until then, the client's references keep removed files.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -128,13 +129,13 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     let kept = fslab_ext2::InodeNo(kept.0 as u32);
     let refused = ext2.read_deleted(kept, 0, &mut read).unwrap_err();
     assert!(matches!(&refused, fslab_ext2::Error::Vfs(error) if error.errno() == Errno::NOENT));
-    // Others take the space, and the inode of the small one.
+    // Other files take the space, and the inode of the small one.
     client.file(Ino::ROOT, "new", &vec![1; 6 << 20]).unwrap();
     let found = ext2.deleted().unwrap();
     assert!(found.iter().all(|one| !one.is_whole()), "{found:?}");
 }
 
-/// mke2fs keeps blocks for more descriptors, and notes where they and their copies are.
+/// mke2fs reserves blocks for more descriptors and records their places and those of their copies.
 #[test]
 fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
     if !has("e2fsck") || !has("mke2fs") {
@@ -143,7 +144,7 @@ fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
     let made = ["-t", "ext2", "-b", "1024", "-O", "resize_inode"];
     let image = Image::of_mke2fs(20 << 20, &made);
     let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
-    // Group 3 has a copy.
+    // Up to the start of group 3, which would need a copy.
     file.set_len(24 << 20).unwrap();
     assert!(grow(&image.device()).unwrap().to > 20 << 10);
     image.check("grown");
@@ -160,8 +161,8 @@ fn shrunk(image: &Image, bytes: u64) -> fslab_ext2::Result<Resized> {
     shrink(&device, bytes)
 }
 
-/// Files fill the front, and what follows lies behind it; then most of the front is removed. So
-/// inodes, directories, maps and bytes have to move, a directory with an index among them.
+/// Files fill the front, and others follow; then most of the front is removed. Shrinking therefore
+/// has to move inodes, directories, maps and data, including an indexed directory.
 #[test]
 fn file_systems_shrink_and_keep_all_files() {
     for (block, groups) in [(1024, 1), (1024, 4), (2048, 2), (4096, 3)] {
@@ -219,7 +220,7 @@ fn file_systems_shrink_and_keep_all_files() {
         if has("e2fsck") {
             image.check(&format!("{when}, and changed"));
         }
-        // And back.
+        // Grow it back.
         file.set_len(group * 16).unwrap();
         let back = grow(&image.device()).unwrap();
         assert_eq!((back.from, back.to), (resized.to, resized.from), "{when}");
@@ -243,13 +244,13 @@ fn file_systems_that_would_not_fit_or_are_damaged_stay_as_they_are() {
     ext2.shutdown().unwrap();
     refuse(3 << 20, "more blocks");
     refuse(100 << 10, "no room");
-    // A count of names that is wrong.
+    // A wrong link count.
     let table = u64::from(image.open().groups()[0].inode_table.0) * 1024;
     image.device().write_at(table + 256 + 26, &[9]).unwrap();
     refuse(12 << 20, "repair it first");
 }
 
-/// The power fails at any point: what e2fsck makes of it has all files.
+/// After a power cut at any point, e2fsck restores all files.
 #[test]
 fn a_power_cut_while_shrinking_loses_no_file() {
     const BYTES: u64 = 8 << 20;

@@ -1,12 +1,12 @@
-//! Repair against e2fsck: repair never makes the exit code of `e2fsck -fn` worse, and an image that
-//! repair calls clean is clean to e2fsck.
+//! Compares repair with e2fsck. Repair never worsens the exit code of `e2fsck -fn`, and an image
+//! that repair calls clean is clean for e2fsck.
 //!
-//! Faults that it found: a '.' or '..' without a zero byte behind it and the target of a symbolic
-//! link that never ends, which the check did not see; the place of a journal in the superblock of a
-//! file system without one, which keeps e2fsck from looking at anything else.
+//! Faults that this test found: the check missed a '.' or '..' without a terminating zero byte, and
+//! a symbolic link target without an end. A journal reference in the superblock of a file system
+//! without a journal keeps e2fsck from checking anything else.
 //!
-//! Images are damaged in three ways: flipped bits of metadata, writes of a recorded run that were
-//! lost or torn, and exchanged blocks. Only images that `e2fsck -fy` makes whole count. For a long
+//! Images are damaged in three ways: flipped bits of metadata, lost or torn writes of a recorded
+//! run, and exchanged blocks. Only images that `e2fsck -fy` repairs completely count. For a long
 //! run:
 //!
 //! ```text
@@ -31,18 +31,18 @@ use rand_pcg::Pcg64;
 use crate::support::{Access, Image, NOW, Watch, Watched, add_every_kind, has, options};
 
 const IMAGE_BYTES: usize = 3 << 20;
-/// Repairable images, unless the environment says otherwise.
+/// Number of repairable images, unless the environment sets another.
 const CASES: u64 = 40;
 const SECTOR: usize = 512;
 
-/// One write of metadata or of file data.
+/// One write of metadata or of file content.
 struct Write {
     offset: usize,
     bytes: Vec<u8>,
     is_metadata: bool,
 }
 
-/// Every write, as it was recorded.
+/// The record of every write.
 type Record = Mutex<Vec<Write>>;
 
 impl Watch for Record {
@@ -61,10 +61,10 @@ impl Watch for Record {
 struct Sample {
     block: usize,
     writes: Vec<Write>,
-    /// Where the recorded changes begin; the writes before made the file system.
+    /// The index of the first recorded change; the writes before it made the file system.
     begin: usize,
     whole: Vec<u8>,
-    /// Blocks of metadata in use at the end.
+    /// Metadata blocks in use at the end.
     metadata: Vec<usize>,
 }
 
@@ -86,7 +86,8 @@ impl Sample {
         sample
     }
 
-    /// The image after the first writes; `torn` says how many bytes of a write arrived, if not all.
+    /// Returns the image after the first `count` writes; `torn` returns the arrived bytes of an
+    /// incomplete write.
     fn replayed(&self, count: usize, torn: &mut dyn FnMut(usize) -> Option<usize>) -> Vec<u8> {
         let mut image = vec![0; IMAGE_BYTES];
         for (index, write) in self.writes[..count].iter().enumerate() {
@@ -127,7 +128,7 @@ impl Sample {
         let mut image = self.whole.clone();
         for _ in 0..random.random_range(1..6) {
             let block = *self.metadata.choose(random).unwrap();
-            // Mostly where something is: bitmaps apart, blocks are mostly zeros.
+            // Mostly near nonzero bytes: except for bitmaps, blocks are mostly zeros.
             let used: Vec<usize> = (0..self.block).filter(|at| self.at(block)[*at] != 0).collect();
             let near = *used.choose(random).unwrap() / 16 * 16 + random.random_range(0..16);
             image[block * self.block + near] ^= 1 << random.random_range(0..8);
@@ -135,7 +136,7 @@ impl Sample {
         image
     }
 
-    /// The power fails at some write: of those before it some are lost, and some torn.
+    /// Cuts the power at some write: of the writes before it some are lost and some torn.
     fn with_lost_writes(&self, random: &mut Pcg64) -> Vec<u8> {
         let count = random.random_range(self.begin..=self.writes.len());
         let unsafe_from = count - random.random_range(0..=count - self.begin).min(60);
@@ -167,7 +168,7 @@ impl Sample {
     }
 }
 
-/// Files of all kinds are made; some change and some go, with a sync now and then.
+/// Makes files of all kinds, changes some and removes some, with occasional syncs.
 fn work(client: &Client<'_>) {
     let many = client.mkdir(Ino::ROOT, "many").unwrap();
     for number in 0..120 {
@@ -195,8 +196,8 @@ fn work(client: &Client<'_>) {
     client.open(last, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
 }
 
-/// The exit code of e2fsck for the image, and its words. There is damage of which e2fsck reports
-/// the same thing for ever: it is ended behind so many bytes.
+/// Returns the exit code and output of e2fsck. For some damage e2fsck repeats one message
+/// endlessly; it is killed after this many bytes.
 fn verdict(image: &Image, mode: &str) -> (i32, String) {
     const WORDS_MAX: u64 = 1 << 20;
     let mut command = Command::new("e2fsck");
@@ -209,13 +210,13 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
     (status.code().unwrap_or(i32::MAX), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// What became of the images.
+/// The results of the test.
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,
-    /// Of these, the ones that are clean after repair.
+    /// Number of these that are clean after repair.
     repaired: u64,
-    /// Damage that repair refuses, because the file system can't be read as one.
+    /// Number of images that repair refuses, because the file system can't be read.
     refused: u64,
     faults: Vec<String>,
 }

@@ -1,9 +1,9 @@
-//! Doing a request that an earlier daemon has begun and perhaps done.
+//! Repeats a request that an earlier daemon has begun and perhaps performed.
 //!
-//! The request is done once more, and an error that only its first time can have caused is none.
-//! While it is under way, the kernel locks the directory, or the file that it appends to, against
-//! other callers. So a name that is there and was made since the request came was made by it, and
-//! a name that is gone was removed by it.
+//! The request is repeated, and an error that only its first execution can have caused is ignored.
+//! While it is in flight, the kernel locks the directory, or the file being appended to, against
+//! other callers. So an existing name that was created after the request arrived was created by it,
+//! and a missing name was removed by it.
 
 use std::ffi::{OsStr, OsString};
 
@@ -16,21 +16,21 @@ use super::Before;
 use crate::job::Job;
 use crate::server::Server;
 
-/// The kernel stamps inodes by a clock that ticks this often at least.
+/// Maximum interval of the clock ticks with which the kernel stamps inodes.
 const CLOCK_TICK_NS: u64 = 20_000_000;
 
-/// What a creating request makes.
+/// The object that a creating request makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Made {
     /// A new inode.
     New,
-    /// Another name of this one.
+    /// Another name of this inode.
     Link(Ino),
 }
 
 impl Server {
-    /// What a creation is answered with that found its name taken: the entry, where the request
-    /// itself has made it before.
+    /// Returns the result of a creation. If the name exists because an earlier execution made it,
+    /// returns its entry.
     pub(crate) fn unless_made_before(
         &self,
         job: &Job<'_>,
@@ -56,7 +56,7 @@ impl Server {
         created
     }
 
-    /// The daemon may have died between making a file and labelling it.
+    /// Sets the labels again: the daemon may have died between creating a file and labelling it.
     fn label_once_more(&self, job: &Job<'_>, ino: Ino) -> Result<()> {
         let mode = XattrMode::empty();
         let set = |(name, value): &(OsString, Vec<u8>)| {
@@ -65,7 +65,7 @@ impl Server {
         job.request.creation.labels.iter().try_for_each(set)
     }
 
-    /// The daemon may have died between writing and clearing set-id bits.
+    /// Clears set-id bits again: the daemon may have died between a write and clearing them.
     pub(crate) fn clear_set_id_once_more(
         &self,
         job: &Job<'_>,
@@ -79,8 +79,8 @@ impl Server {
         self.file_system.setattr(&job.request, job.ino(), Some(open), &changes).map(drop)
     }
 
-    /// What a creation of an open file is answered with that found its name taken: the file, where
-    /// the request itself has made it before.
+    /// Returns the result of creating and opening a file. If an earlier execution made the file,
+    /// returns it opened.
     pub(crate) fn unless_created_before(
         &self,
         job: &Job<'_>,
@@ -99,7 +99,8 @@ impl Server {
         Ok((entry, opened))
     }
 
-    /// What a removal is answered with that found no name: the request itself has removed it.
+    /// Returns the result of a removal. A missing name is a success if an earlier execution removed
+    /// it.
     pub(crate) fn unless_removed_before(job: &Job<'_>, removed: Result<()>) -> Result<()> {
         match removed {
             Err(error) if job.has_done_before(&error, Errno::NOENT) => Ok(()),
@@ -107,7 +108,7 @@ impl Server {
         }
     }
 
-    /// Renames, if that was not done before.
+    /// Renames, unless an earlier execution did.
     pub(crate) fn rename_once(
         &self,
         job: &Job<'_>,
@@ -119,7 +120,7 @@ impl Server {
             let request = &job.request;
             self.file_system.rename(request, parent, name, new_parent, new_name, mode)
         };
-        // Most renames were done if the old name is gone.
+        // If the old name is gone, most kinds of renames were performed.
         let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
         if leaves_a_name {
             return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);
@@ -134,7 +135,8 @@ impl Server {
         }
     }
 
-    /// Renames where the old name stays: the rename was done if the new name has its inode.
+    /// Renames in a mode that keeps the old name. The rename was performed if the new name has the
+    /// inode of the old one.
     fn rename_by_inode(
         &self,
         job: &Job<'_>,
@@ -155,7 +157,7 @@ impl Server {
         rename()
     }
 
-    /// Whether an extended attribute was there before the request.
+    /// Whether an extended attribute existed before the request.
     pub(crate) fn xattr_was_there(&self, job: &Job<'_>, name: &OsStr) -> bool {
         let Some(record) = job.record else { return false };
         if let Some([was_there, _]) = job.begun_before().and_then(|before| before.numbers) {
@@ -167,7 +169,7 @@ impl Server {
         is_there
     }
 
-    /// The inode that a name stands for, 0 for none.
+    /// The inode of a name, or 0 if there is none.
     fn inode_at(&self, request: &Request, parent: Ino, name: Name<'_>) -> u64 {
         self.file_system.lookup(request, parent, name).map_or(0, |entry| {
             self.file_system.forget(entry.attr.ino, 1);
@@ -175,7 +177,8 @@ impl Server {
         })
     }
 
-    /// How many bytes of an append were written before; notes where it will begin otherwise.
+    /// Returns how many bytes of an append were already written. For a first execution, records the
+    /// start of the append.
     pub(crate) fn appended_before(
         &self,
         job: &Job<'_>,
@@ -198,7 +201,7 @@ impl Server {
         Ok(if is_own { grown } else { 0 })
     }
 
-    /// Bytes of a file that is perhaps open for writing alone.
+    /// Reads a file through a new handle, because the given one may be write-only.
     fn read_again(
         &self,
         request: &Request,
@@ -216,14 +219,14 @@ impl Server {
 }
 
 impl Job<'_> {
-    /// Notes the time of the request, unless an earlier daemon has begun it.
+    /// Records the time of the request, unless an earlier daemon has begun it.
     pub(crate) fn note_time(&self) {
         if let Some(record) = self.record.filter(|record| record.stage == super::Stage::New) {
             record.note_before(&Before { now_ns: to_ns(self.request.now), numbers: None });
         }
     }
 
-    /// The state that the request found, if an earlier daemon began it.
+    /// The state before the request, if an earlier daemon began it.
     pub(crate) fn begun_before(&self) -> Option<Before> {
         match &self.record?.stage {
             super::Stage::Begun(before) => Some(*before),
@@ -231,7 +234,7 @@ impl Job<'_> {
         }
     }
 
-    /// Whether an error is one that a request causes when it is done a second time.
+    /// Whether an error is the one caused by a repeated execution of the request.
     pub(crate) fn has_done_before(&self, error: &Error, errno: Errno) -> bool {
         error.errno() == errno && self.begun_before().is_some()
     }

@@ -1,4 +1,4 @@
-//! The open files and directories of a kept mount, under numbers that outlive a daemon.
+//! The open files and directories of a kept mount, with numbers that outlive a daemon.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,19 +9,19 @@ use slab::Slab;
 
 use super::state::{HANDLES_MAX, KeptState};
 
-/// Parts of a handle's first word; the flags of opening are in its upper half.
+/// Bits of a handle's first word; the open flags are in its upper half.
 const IN_USE: u64 = 1;
 const DIRECTORY: u64 = 2;
 
-/// A file or directory that is open.
+/// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub ino: Ino,
-    /// As the kernel asked; `None` for a directory.
+    /// The flags requested by the kernel; `None` for a directory.
     pub flags: Option<u32>,
 }
 
-/// One that an earlier daemon had open, and how the kernel reads and writes it.
+/// An open file of an earlier daemon, and its backing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restored {
     pub open: Open,
@@ -30,22 +30,22 @@ pub(crate) struct Restored {
     pub backing: Option<i32>,
 }
 
-/// What an earlier daemon had open.
+/// The open files of an earlier daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub open: Vec<Restored>,
-    /// Backing files of openings that were not answered.
+    /// Backing files of unanswered opens.
     pub cut_short: Vec<i32>,
 }
 
-/// What the kernel's numbers of open files stand for.
+/// Maps the kernel's numbers to open files.
 #[derive(Debug)]
 pub(crate) struct OpenHandles {
     state: Arc<KeptState>,
     open: RwLock<Slab<Numbered>>,
 }
 
-/// The open file of a row, and a tag that differs from those of the row's earlier files.
+/// The open file of a row, and a tag that differs from those of earlier files in the row.
 #[derive(Clone, Copy, Debug)]
 struct Numbered {
     handle: Handle,
@@ -53,7 +53,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// Opened by a request.
+    /// A file opened by a request.
     fn by(unique: u64, handle: Handle) -> Self {
         Self { handle, tag: unique as u32 }
     }
@@ -68,17 +68,17 @@ fn row_of(number: u64) -> usize {
     (number & u64::from(u32::MAX)) as usize
 }
 
-/// Stands for a file that could not be opened again: no file system gives it out.
+/// Stands for a file that could not be opened again: no file system uses this handle.
 const LOST: Handle = Handle(u64::MAX);
 
 impl OpenHandles {
-    /// None is open.
+    /// No open files.
     pub fn new(state: &Arc<KeptState>) -> Self {
         Self { state: Arc::clone(state), open: RwLock::default() }
     }
 
-    /// Opens the files again that an earlier daemon had open. Nobody uses those whose opening was
-    /// not answered (`is_unanswered` tells by the request's number): they stay closed.
+    /// Opens the files of an earlier daemon again. Files whose open was not answered (according to
+    /// `is_unanswered`, given the request's number) have no users and stay closed.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
@@ -114,10 +114,10 @@ impl OpenHandles {
         (Self { state: Arc::clone(state), open }, found)
     }
 
-    /// Gives a number to what a request has opened.
+    /// Assigns a number to a file opened by a request.
     ///
     /// # Errors
-    /// `ENFILE` where there is no room.
+    /// `ENFILE` if all numbers are in use.
     pub fn add(&self, open: &Open, handle: Handle, unique: u64) -> Result<u64> {
         let mut all = self.open.write();
         if all.len() >= HANDLES_MAX {
@@ -137,13 +137,13 @@ impl OpenHandles {
         Ok(numbered.number(row))
     }
 
-    /// Notes the backing file through which the kernel reads and writes.
+    /// Records the backing file that the kernel uses.
     pub fn note_backing(&self, number: u64, backing: Option<i32>) {
         let backing = backing.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
         self.state.handle(row_of(number))[3].store(backing, Ordering::Relaxed);
     }
 
-    /// What a number stands for; no open file for one that is not in use.
+    /// The open file of a number; `LOST` for an unused number.
     pub fn get(&self, number: u64) -> Handle {
         self.find(number).map_or(LOST, |numbered| numbered.handle)
     }
@@ -154,7 +154,7 @@ impl OpenHandles {
         (numbered.number(row) == number).then_some(numbered)
     }
 
-    /// Takes a number back whose file is closed.
+    /// Frees the number of a closed file.
     pub fn remove(&self, number: u64) {
         if self.contains(number) {
             let mut all = self.open.write();
@@ -185,7 +185,7 @@ mod tests {
         assert!((1..HANDLES_MAX as u64).all(|unique| add(unique).is_ok()));
         assert_eq!(add(u64::MAX >> 1).unwrap_err().errno(), Errno::NFILE);
         handles.remove(first);
-        // The row is used again, under another number.
+        // The row is reused with another number.
         let again = add(1 << 30).unwrap();
         assert_eq!((row_of(again), handles.get(first)), (row_of(first), LOST));
         assert_eq!(handles.get(again), Handle(1 << 30));

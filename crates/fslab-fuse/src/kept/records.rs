@@ -1,9 +1,9 @@
-//! Records of requests under way: how far each came, and its answer before that is sent.
+//! Records of requests in flight: their progress, and their reply before it is sent.
 //!
-//! A record is begun before a request is done and completed before its answer is sent. After the
-//! death of a daemon, the kernel sends each unanswered request again. One with a complete record
-//! gets the answer that is in it; one whose record was only begun may have been done or not
-//! (`again` finds out); one without was not begun.
+//! A record is begun before a request is performed and completed before its reply is sent. After
+//! the death of a daemon, the kernel resends each unanswered request. A complete record contains
+//! the reply. A request with an incomplete record may or may not have been performed (`again` finds
+//! out). A request without a record was not begun.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::protocol::opcode::Opcode;
 const BEGUN: u64 = 1;
 const DONE: u64 = 2;
 
-/// A record's words: its stage, the request's number, its opcode and the number of daemons that
-/// died over it, the answer's error and length, the state before the request, and the answer's
+/// The words of a record: its stage, the request's number, its opcode and the number of daemons
+/// that died over it, the reply's error and length, the state before the request, and the reply's
 /// payload.
 const UNIQUE: usize = 1;
 const ATTEMPT: usize = 2;
@@ -30,21 +30,21 @@ const BEFORE: usize = 4;
 const HAS_NUMBERS: usize = 7;
 const PAYLOAD: usize = 8;
 
-/// How far an earlier daemon came with a request.
+/// The progress of an earlier daemon with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nobody has begun it.
+    /// It was not begun.
     New,
-    /// It was begun, and perhaps done.
+    /// It was begun, and perhaps performed.
     Begun(Before),
-    /// It was done, with this answer.
+    /// It was performed with this result.
     Done(Result<Vec<u8>, Errno>),
-    /// Two daemons died over it.
+    /// Two daemons died while performing it.
     GivenUp,
 }
 
 impl Stage {
-    /// For messages.
+    /// The name of the stage, for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::New => "new",
@@ -55,14 +55,14 @@ impl Stage {
     }
 }
 
-/// The state of the file system before a request. A later daemon compares it with the present state
-/// to find out whether the request was done.
+/// The state of the file system before a request. A later daemon compares it with the current state
+/// to find out whether the request was performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// The size of a file that is appended to; the inodes of two names that change places. `None`
-    /// where they were not noted: then nothing was done.
+    /// The old size of a file that is appended to, or the inodes of two exchanged names. `None` if
+    /// they were not recorded: then nothing was performed.
     pub numbers: Option<[u64; 2]>,
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Records {
     state: Arc<KeptState>,
-    /// Whether the daemon before died, perhaps over one of its requests.
+    /// Whether the previous daemon died, perhaps during one of its requests.
     has_died: bool,
     free: Mutex<Vec<usize>>,
-    /// Those of the daemon before, by request.
+    /// Records of the previous daemon, by request.
     earlier: Mutex<HashMap<u64, Earlier>>,
 }
 
@@ -84,23 +84,23 @@ struct Earlier {
     stage: Stage,
 }
 
-/// The record of one request, while this daemon serves it.
+/// The record of one request in flight.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     records: &'a Records,
     index: usize,
-    /// How far the daemon before came with the request.
+    /// The previous daemon's progress with the request.
     pub stage: Stage,
 }
 
 impl Records {
-    /// None is begun.
+    /// Records of a first daemon.
     pub fn new(state: &Arc<KeptState>) -> Self {
         let free = Mutex::new((0..RECORDS_MAX).rev().collect());
         Self { state: Arc::clone(state), has_died: false, free, earlier: Mutex::default() }
     }
 
-    /// With those that the daemon before has left.
+    /// Takes over the records of the previous daemon.
     pub fn taken_over(state: &Arc<KeptState>) -> Self {
         let has_died = !state.take_hand_over();
         let (mut free, mut earlier) = (Vec::new(), HashMap::new());
@@ -118,13 +118,13 @@ impl Records {
         Self { state: Arc::clone(state), has_died, free, earlier }
     }
 
-    /// Whether a request was begun and not completed when the daemon before died.
+    /// Whether the previous daemon died between the beginning and the completion of a request.
     pub fn was_cut_short(&self, unique: u64) -> bool {
         let earlier = self.earlier.lock();
         earlier.get(&unique).is_some_and(|earlier| matches!(earlier.stage, Stage::Begun(_)))
     }
 
-    /// Whether the answer to a request is written down.
+    /// Whether the reply to a request is recorded.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_complete(&self, unique: u64) -> bool {
         let earlier = self.earlier.lock();
@@ -132,8 +132,8 @@ impl Records {
         earlier.get(&number).is_some_and(|earlier| matches!(earlier.stage, Stage::Done(_)))
     }
 
-    /// Begins the record of a request. `None` where there is no room: more requests are under way
-    /// than are written down.
+    /// Begins the record of a request. `None` if there is no room, because too many requests are in
+    /// flight.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let number = unique & !SENT_AGAIN;
         let earlier = match unique == number {
@@ -151,11 +151,11 @@ impl Records {
             stage = Stage::GivenUp;
         }
         self.state.use_record(index);
-        // What an earlier daemon knew stays written down until this one knows more.
+        // The state recorded by an earlier daemon stays until this one knows more.
         let words = self.state.record(index);
         let attempt = join(opcode as u32, attempts + u64::from(is_again && self.has_died));
         if stage == Stage::New {
-            // What the record was of before must not pass for this request.
+            // The previous content of the record must not be attributed to this request.
             words[0].store(0, Ordering::Release);
             words[UNIQUE].store(number, Ordering::Relaxed);
             words[BEFORE].store(0, Ordering::Relaxed);
@@ -171,8 +171,8 @@ impl Records {
     fn take_free(&self) -> Option<usize> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            // Answered requests leave a record where their daemon died before it ended that. The
-            // kernel numbers requests in order, so the oldest are the least likely to come again.
+            // An answered request leaves a record if its daemon died before releasing it. The
+            // kernel numbers requests in order, so the oldest are the least likely to be resent.
             let mut earlier = self.earlier.lock();
             let mut oldest: Vec<u64> = earlier.keys().copied().collect();
             oldest.sort_unstable();
@@ -193,7 +193,7 @@ impl Record<'_> {
         self.records.state.record(self.index)
     }
 
-    /// Notes the state that the request finds.
+    /// Records the state before the request.
     pub fn note_before(&self, before: &Before) {
         let words = self.words();
         words[BEFORE].store(before.now_ns, Ordering::Relaxed);
@@ -204,11 +204,11 @@ impl Record<'_> {
         }
     }
 
-    /// Completes the record with the answer, which may then be sent.
+    /// Completes the record with the reply, which may then be sent.
     pub fn complete(&self, answer: Result<&[u8], Errno>) {
         let words = self.words();
         let payload = answer.unwrap_or_default();
-        // No request that has one effect has a longer answer.
+        // The reply to a recorded request is never longer.
         if payload.len() > PAYLOAD_BYTES_MAX {
             return;
         }
@@ -222,14 +222,14 @@ impl Record<'_> {
         words[0].store(DONE, Ordering::Release);
     }
 
-    /// Forgets the record of a request that was answered.
+    /// Releases the record of an answered request.
     pub fn end(self) {
         self.words()[0].store(0, Ordering::Release);
         self.records.free.lock().push(self.index);
     }
 }
 
-/// What a record says: the request, how many daemons died over it before, and how far it came.
+/// Reads a record: the request, how many daemons died over it, and its stage.
 fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let get = |index: usize| words[index].load(Ordering::Relaxed);
     let stage = words[0].load(Ordering::Acquire);
@@ -239,7 +239,7 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let now_ns = get(BEFORE);
     let before = Before { now_ns, numbers };
     let stage = match stage {
-        // The time is noted before anything is done.
+        // The time is recorded before anything is performed.
         BEGUN if opcode.is_some_and(has_one_effect) && now_ns != 0 => Stage::Begun(before),
         BEGUN => Stage::New,
         DONE => Stage::Done(read_answer(words)?),
@@ -251,7 +251,7 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
 fn read_answer(words: &[AtomicU64]) -> Option<Result<Vec<u8>, Errno>> {
     let (error, length) = split(words[ANSWER].load(Ordering::Relaxed));
     if error != 0 {
-        // Errors of the kernel's protocol are below 512.
+        // Error numbers of the protocol are below 512.
         return (error < 512).then(|| Err(Errno::from_raw_os_error(error.cast_signed())));
     }
     let length = usize::try_from(length).ok().filter(|length| *length <= PAYLOAD_BYTES_MAX)?;
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Answered requests do not come again, and their records make room for others.
+    /// Answered requests are not resent, and their records are reused.
     #[test]
     fn records_of_the_dead_do_not_use_up_the_room() {
         let state = state();
@@ -324,7 +324,7 @@ mod tests {
         assert!(first.begin(Opcode::Mkdir, 9999).is_none());
         let second = Records::taken_over(&state);
         assert!(second.begin(Opcode::Mkdir, 9999).is_some());
-        // The newest are the ones that may still come.
+        // The newest requests may still be resent.
         let newest = RECORDS_MAX as u64 - 1;
         assert!(second.earlier.lock().contains_key(&newest));
         assert!(!second.earlier.lock().contains_key(&0));

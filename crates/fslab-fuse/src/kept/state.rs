@@ -1,7 +1,7 @@
-//! The memory that outlives a daemon: its layout, and nothing that decides.
+//! The layout of the memory that outlives a daemon.
 //!
-//! All of it is 64-bit words. The next daemon takes no word for granted: a number that is out of
-//! range reads as nothing.
+//! It consists of 64-bit words. The next daemon trusts no word: a number out of range reads as
+//! nothing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,14 +13,14 @@ use fslab_sys::shared_memory::SharedMemory;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::{MAJOR, MINOR_MAX};
 
-/// Requests that are written down at a time.
+/// Maximum number of requests recorded at a time.
 pub(super) const RECORDS_MAX: usize = 4096;
 const RECORD_WORDS: usize = 32;
 
-/// The longest reply that is written down: that to a creation.
+/// Longest recorded reply: that to a creation.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (RECORD_WORDS - 8) * size_of::<u64>();
 
-/// Files and directories that can be open at a time.
+/// Maximum number of open files and directories.
 pub(super) const HANDLES_MAX: usize = 1 << 20;
 const HANDLE_WORDS: usize = 4;
 
@@ -29,7 +29,7 @@ const RECORDS_START: usize = HEADER_WORDS;
 const HANDLES_START: usize = RECORDS_START + RECORDS_MAX * RECORD_WORDS;
 const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
 
-/// What the words mean. To be counted up with each change: another program may take over.
+/// Version of the layout. Increase it with each change, because another version may take over.
 const LAYOUT: u64 = 1;
 
 /// Words of the header.
@@ -37,7 +37,8 @@ const LAYOUT: u64 = 1;
 enum Head {
     Layout,
     Stage,
-    /// Not zero where the daemon before was ended to be replaced, and did not die over a request.
+    /// Not zero if the previous daemon was stopped for a replacement, and did not die during a
+    /// request.
     IsHandedOver,
     Device,
     MountDevice,
@@ -45,7 +46,7 @@ enum Head {
     WriteBytesMax,
     RequestTimeMax,
     Features,
-    /// How many records, and how many handles, were ever in use: none behind is looked at.
+    /// Upper bounds of the records and handles ever used; later ones are not read.
     RecordsEnd,
     HandlesEnd,
 }
@@ -54,13 +55,14 @@ enum Head {
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
 
-/// The memory that daemons of a kept mount hand on: 33 MiB, of which written pages alone are used.
+/// The memory passed on by the daemons of a kept mount: 33 MiB, of which only written pages are
+/// used.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,
 }
 
-/// The connection to the kernel, as an earlier daemon negotiated it.
+/// The connection to the kernel, as negotiated by an earlier daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connection {
     /// Number of the descriptor of /dev/fuse.
@@ -74,21 +76,21 @@ pub(crate) struct Connection {
 }
 
 impl KeptState {
-    /// For a mount that is to be made.
+    /// Makes the state of a new mount.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// Errors of the kernel.
     pub fn new() -> io::Result<Self> {
         let state = Self { memory: SharedMemory::new("fslab-kept-mount", WORDS)? };
         state.head(Head::Layout).store(LAYOUT, Ordering::Relaxed);
         Ok(state)
     }
 
-    /// Of a mount that is served, perhaps by another version of this program.
+    /// Opens the state of an existing mount, perhaps made by another version.
     ///
     /// # Errors
-    /// `InvalidData` for what this version does not understand, and for a mount with features that
-    /// it does not have; what the kernel answers.
+    /// `InvalidData` if this version does not understand the layout or lacks features of the mount;
+    /// errors of the kernel.
     pub fn of_file(file: OwnedFd) -> io::Result<Self> {
         let state = Self { memory: SharedMemory::of(file, WORDS)? };
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -98,7 +100,7 @@ impl KeptState {
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
         };
-        // Not `all`, which has the bits of later versions, too.
+        // `all` would include the bits of later versions.
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
@@ -107,34 +109,34 @@ impl KeptState {
         Ok(state)
     }
 
-    /// Notes that the daemon was ended to be replaced.
+    /// Records that the daemon was stopped for a replacement.
     pub fn hand_over(&self) {
         self.head(Head::IsHandedOver).store(1, Ordering::Release);
     }
 
-    /// Whether the daemon before was ended to be replaced.
+    /// Whether the previous daemon was stopped for a replacement.
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
     }
 
-    /// Whether the daemon before was ended to be replaced; it is not said of the next one.
+    /// Returns whether the previous daemon was stopped for a replacement, and resets this.
     pub(super) fn take_hand_over(&self) -> bool {
         self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }
 
-    /// Whether a daemon has served the mount, and none has seen its end.
+    /// Whether a daemon has served the mount and none has recorded its end.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.head(Head::Stage).load(Ordering::Acquire) == SERVED
     }
 
-    /// Notes that the mount has ended, or was never made: no daemon is to follow.
+    /// Records that the mount has ended, or was never made: no daemon may follow.
     pub fn end(&self) {
         self.head(Head::Stage).store(ENDED, Ordering::Release);
     }
 
-    /// Notes a connection that is served from now on.
+    /// Records a connection at the beginning of serving it.
     pub(crate) fn begin(&self, device: BorrowedFd<'_>, connection: &Connection) {
         let put = |word, value: u64| self.head(word).store(value, Ordering::Relaxed);
         put(Head::Device, device.as_raw_fd().cast_unsigned().into());
@@ -146,8 +148,7 @@ impl KeptState {
         self.head(Head::Stage).store(SERVED, Ordering::Release);
     }
 
-    /// The connection that an earlier daemon served; `None` where there is none, or where its words
-    /// can't be right.
+    /// The connection of an earlier daemon; `None` if there is none, or its words are invalid.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let get = |word| self.head(word).load(Ordering::Relaxed);
         if !self.is_served() {
@@ -167,22 +168,22 @@ impl KeptState {
         &self.memory.words()[word as usize]
     }
 
-    /// Notes that a record is used.
+    /// Records that a record is used.
     pub(super) fn use_record(&self, index: usize) {
         self.head(Head::RecordsEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Notes that a handle is used.
+    /// Records that a handle is used.
     pub(super) fn use_handle(&self, index: usize) {
         self.head(Head::HandlesEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// How many records may be in use.
+    /// Upper bound of the records in use.
     pub(super) fn records_end(&self) -> usize {
         (self.head(Head::RecordsEnd).load(Ordering::Relaxed) as usize).min(RECORDS_MAX)
     }
 
-    /// How many handles may be in use.
+    /// Upper bound of the handles in use.
     pub(super) fn handles_end(&self) -> usize {
         (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }

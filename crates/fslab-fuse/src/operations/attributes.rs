@@ -15,12 +15,12 @@ use crate::protocol::request::{GetattrIn, SetattrIn, StatxIn};
 use crate::server::Server;
 
 impl Server {
-    /// How long attributes may be believed. Those of set-id programs not at all: the lower file
-    /// system may clear the bits while the kernel writes, and they must not be honoured after. Nor
-    /// those of files whose size is not known: who can read them later must see it. Nor those of
-    /// files that are mapped for writing by passthrough: the kernel does not notice such stores.
-    /// Nor those of files for which a write-back failed: the kernel then asks before it takes a
-    /// write.
+    /// How long the kernel may cache attributes. It must not cache the attributes of these files:
+    ///
+    /// - Set-id programs: the lower file system may clear the bits while the kernel writes.
+    /// - Files of unknown size: the correct size must be shown once they can be read.
+    /// - Files mapped for writing through passthrough: the kernel does not notice such stores.
+    /// - Files with a failed write-back: the kernel must send a request before each write.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;
         let has_set_id = attr.kind == FileKind::Regular && attr.permissions.bits() & set_id != 0;
@@ -87,7 +87,7 @@ impl Server {
         Ok(self.put_attr(job, &attr))
     }
 
-    /// Notes that the kernel may collect writes to an inode again.
+    /// Records that the kernel may cache writes to an inode again.
     pub(super) fn note_recovery(&self, ino: Ino) {
         if let Some(failed_writes) = &self.failed_writes {
             failed_writes.note_recovery(ino);

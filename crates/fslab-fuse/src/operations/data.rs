@@ -9,11 +9,11 @@ use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};
 use crate::server::Server;
 
-/// The longest copy of one request; callers ask for the rest. No signal reaches a copy by the file
-/// system below before its end, and nobody waits for more than this.
+/// Maximum bytes of one copy request; callers request the rest. A copy by the file system below
+/// can't be interrupted, so this limits the waiting time.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
-/// Where the last page of the longest file ends.
+/// End of the last page of the largest possible file.
 pub(super) const POSITION_MAX: u64 = 1 << 63;
 
 impl Server {
@@ -50,7 +50,7 @@ impl Server {
         } else {
             before + write(before)?
         };
-        // No more than was given, which is a 32-bit number.
+        // At most the number of bytes given, which has 32 bits.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
     }
@@ -62,16 +62,16 @@ impl Server {
         }
     }
 
-    /// Bytes that are free below an inode, if that can be found out.
+    /// Number of free bytes below an inode, if known.
     pub(super) fn free_bytes(&self, request: &Request, ino: Ino) -> Option<u64> {
         let stat = self.file_system.statfs(request, ino).ok()?;
         Some(stat.blocks_free.saturating_mul(stat.fragment_size.into()))
     }
 
-    /// Whether a write appends is in the flags that the file has then. Pages from the kernel's
-    /// cache have their place, and so have the pieces of a direct write, which come at once in any
-    /// order.
-    /// In writeback mode the kernel knows the end, and does all that itself.
+    /// Options of a write. Whether it appends depends on the file's flags at that moment. Cached
+    /// pages have a fixed offset, and so have the pieces of a direct write, which arrive
+    /// concurrently in any order. In writeback mode the kernel knows the end of the file and
+    /// handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
         let has_place =
@@ -124,9 +124,8 @@ impl Server {
     }
 }
 
-/// Writes pages of the kernel's cache. The kernel takes them for written whatever the count is, and
-/// reports only an error at the next fsync or close. Other callers learn the count, and write the
-/// rest.
+/// Writes cached pages completely. The kernel ignores the count for them, and reports only an error
+/// at the next fsync or close. Other callers receive the count and write the rest.
 fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
     let mut count = write(0)?;
     while count < length {
@@ -135,17 +134,17 @@ fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<us
     Ok(count)
 }
 
-/// Whether a write is of pages that the kernel's cache held.
+/// Whether a write contains pages of the kernel's cache.
 fn is_from_cache(wanted: &WriteIn) -> bool {
     wanted.write_flags & WRITE_CACHE != 0
 }
 
-/// Refuses a write that wrote nothing and said nothing: there would be no end of trying again.
+/// Refuses a write of zero bytes without an error, because repeating it would never end.
 fn some(count: usize) -> Result<usize> {
     if count == 0 { Err(Errno::IO.into()) } else { Ok(count) }
 }
 
-/// Refuses a range that no file can have; the kernel asks for none.
+/// Refuses a range beyond the maximum file size; the kernel never sends one.
 pub(super) fn check_range(offset: u64, length: u64) -> Result<()> {
     let end = offset.checked_add(length).filter(|end| *end <= POSITION_MAX);
     end.map(drop).ok_or_else(|| Errno::INVAL.into())

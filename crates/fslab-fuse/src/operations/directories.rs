@@ -16,7 +16,7 @@ impl Server {
         let opened = self.file_system.opendir(&job.request, job.ino())?;
         let fh = self.number(job, &Open { ino: job.ino(), flags: None }, opened)?;
         job.output.hand_over(HandedOver::Directory(job.ino(), fh));
-        // The kernel keeps the listing as long as the directory's times stay as they are.
+        // The kernel caches the listing while the directory's times are unchanged.
         let open_flags = (OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR).bits();
         job.output.put(&OpenOut { fh, open_flags, backing_id: 0 });
         Ok(Answer::Now)
@@ -44,7 +44,8 @@ impl Server {
         what_was_listed(listed, output)
     }
 
-    /// Adds an entry with its attributes, which counts a lookup; `false` when there is no room.
+    /// Adds an entry with its attributes, which counts a lookup; returns `false` if there is no
+    /// room.
     fn add_plus(
         &self,
         request: &Request,
@@ -55,8 +56,8 @@ impl Server {
         if !listing.has_room(true, listed) {
             return false;
         }
-        // `.` and `..` are no names, and a name may be gone meanwhile: without attributes, which
-        // the node number 0 tells.
+        // `.` and `..` are not names, and a name may be gone meanwhile. Then node number 0
+        // indicates missing attributes.
         let found = Name::new(listed.name)
             .map_err(Error::from)
             .and_then(|name| self.file_system.lookup(request, parent, name));
@@ -93,8 +94,8 @@ impl Server {
     }
 }
 
-/// An error behind entries that are listed already will come again with the next request, while
-/// the entries, and the lookups they count, would be lost.
+/// Ignores an error after the first entry. The next request will get it again, but the entries and
+/// their lookups would be lost.
 fn what_was_listed(listed: Result<()>, output: &ReplyBuffer) -> Result<Answer> {
     match listed {
         Err(error) if output.payload().is_empty() => Err(error),
@@ -102,7 +103,7 @@ fn what_was_listed(listed: Result<()>, output: &ReplyBuffer) -> Result<Answer> {
     }
 }
 
-/// Entries being packed into the room the kernel gave.
+/// Entries that fit into the kernel's buffer.
 struct Listing<'a> {
     output: &'a mut ReplyBuffer,
     room: usize,
@@ -115,7 +116,7 @@ impl Listing<'_> {
         self.output.payload().len() + length.next_multiple_of(8) <= self.room
     }
 
-    /// Answers `false` when there is no room.
+    /// Adds an entry; returns `false` if there is no room.
     fn add(&mut self, entry: Option<&EntryOut>, listed: &DirectoryEntry<'_>) -> bool {
         if !self.has_room(entry.is_some(), listed) {
             return false;
@@ -137,7 +138,7 @@ impl Listing<'_> {
     }
 }
 
-/// The kind as in `d_type`: the format bits of the mode, moved down.
+/// The kind in the form of `d_type`: the format bits of the mode, shifted down.
 fn to_dirent_kind(kind: FileKind) -> u32 {
     kind.mode_bits() >> 12
 }

@@ -1,5 +1,5 @@
 //! The ioctls that the kernel sends for lsattr(1) and chattr(1). It opens the file for them and has
-//! checked the caller's rights; every other ioctl is answered `ENOTTY`.
+//! checked the caller's rights. All other ioctls return `ENOTTY`.
 
 use fslab_vfs::{Errno, FileAttr, FileAttrForm, Result};
 
@@ -18,7 +18,7 @@ const GET_EXTENDED: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`
 const SET_EXTENDED: u32 = 0x401c_5820;
 
-/// The ioctl was done, and its result fits where the kernel expects it.
+/// The result of a successful ioctl, whose data fits into the kernel's buffer.
 const DONE: IoctlOut = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
 
 impl Server {
@@ -49,7 +49,7 @@ impl Server {
         let attr = FileAttr::from_bytes(bytes).filter(|attr| attr.form() == form);
         let attr = attr.ok_or(Errno::INVAL)?;
         self.file_system.fileattr_set(&job.request, job.ino(), &attr)?;
-        // The kernel does not know that this changes the time of change.
+        // The kernel does not know that this updates the change time.
         if let Err(error) = invalidate_attributes(&*self.transport, job.ino()) {
             tracing::warn!(%error, "the time of a change of inode flags may be shown late");
         }

@@ -1,4 +1,4 @@
-//! Requests about names: looking them up, making, moving and removing them.
+//! Requests about names: lookup, creation, rename and removal.
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use crate::reply_buffer::HandedOver;
 use crate::server::Server;
 
 impl Server {
-    /// An entry as the kernel takes it, with how long it may be believed.
+    /// Makes an entry for the kernel, with its cache timeouts.
     ///
-    /// With write-back, the kernel keeps the size that it was told of an inode first. One whose
-    /// size is not known has another generation, so that it is another inode once the size is.
+    /// With writeback, the kernel keeps the first size that it received for an inode. An inode of
+    /// unknown size gets another generation, so that the kernel treats it as another inode once the
+    /// size is known.
     pub(super) fn to_entry_out(&self, entry: &Entry) -> EntryOut {
         let is_known = entry.attr.is_size_known;
         let is_settled = is_known || !self.granted.writeback();
@@ -45,7 +46,7 @@ impl Server {
         let name = job.incoming.body.take_name()?;
         let (file_system, request, ino) = (&self.file_system, &job.request, job.ino());
         let entry = match name.as_encoded_bytes() {
-            // Only for file handles: the kernel looks no such names up for programs.
+            // Only for file handles: for programs, the kernel never sends these names.
             b"." => file_system.resolve(request, ino)?,
             b".." => file_system.parent_of(request, ino)?,
             _ => file_system.lookup(request, ino, Name::new(name)?)?,

@@ -29,7 +29,7 @@ impl Server {
             if given.contains(OpenMode::TRUNCATE) {
                 failed_writes.note_recovery(ino);
             }
-            // Each write is then answered by the daemon.
+            // The daemon then answers each write.
             let writes_through =
                 mode.contains(OpenMode::READ_WRITE) && failed_writes.has_failed(ino);
             daemon.set(OpenFlags::DIRECT_IO, opened.direct || writes_through);
@@ -40,7 +40,7 @@ impl Server {
             kept.handles.note_backing(fh, backing);
         }
         let (flags, backing_id) = match backing {
-            // The kernel takes no other flag beside passthrough.
+            // The kernel accepts no other flag with passthrough.
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
         };
@@ -65,8 +65,8 @@ impl Server {
         let name = Name::new(job.incoming.body.take_name()?)?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
-        // Permissions were checked for a name that did not exist. If somebody else has made it
-        // meanwhile, ESTALE lets the kernel look again and check that file.
+        // Permissions were checked for a name that did not exist. If another process has created it
+        // meanwhile, ESTALE makes the kernel look it up again and check that file.
         let exclusive = flags | OpenMode::EXCLUSIVE;
         let created = self.file_system.create(&job.request, parent, name, wanted.mode, exclusive);
         match self.unless_created_before(job, (parent, name), flags, created) {
@@ -79,7 +79,7 @@ impl Server {
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: CreateIn = job.incoming.body.take()?;
-        // It has no name; the kernel's word for that comes in its place.
+        // The file has no name; the kernel sends a placeholder.
         job.incoming.body.take_name()?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
@@ -116,7 +116,7 @@ impl Server {
         }
         let open = self.handle(number);
         if let Some(kept) = &self.kept {
-            // Before it is given back: nobody must be told of it afterwards.
+            // Before the release: no later daemon may learn of the backing file.
             kept.handles.note_backing(number, None);
         }
         self.backing.close(ino, open);
@@ -124,12 +124,12 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // Last: a daemon that follows after a death in between closes it once more.
+        // Last: if the daemon dies in between, the next one closes the file again.
         self.forget_number(number);
         released
     }
 
-    /// Notes what an earlier daemon had open.
+    /// Restores the state of files opened by an earlier daemon.
     pub(crate) fn restore(&self, found: &Found) {
         for Restored { open, handle, backing } in &found.open {
             let Some(flags) = open.flags else { continue };
@@ -142,7 +142,7 @@ impl Server {
         self.backing.release_unused(&found.cut_short);
     }
 
-    /// Takes back what a reply hands over that did not arrive.
+    /// Releases the references given by a reply that did not arrive.
     pub fn take_back(&self, request: &Request, output: &mut ReplyBuffer) {
         for what in output.take_back() {
             let taken = match what {

@@ -1,8 +1,8 @@
 //! Requests for the next data or hole of an open file.
 //!
-//! Bytes that only the kernel's cache holds are data too. Where there may be such bytes, the kernel
-//! is made to write them back before the file system's word for a hole is taken. That drops their
-//! pages from the cache, so it is done for the hole alone.
+//! Bytes that exist only in the kernel's cache count as data. If there may be such bytes, the
+//! kernel must write them back before the file system's hole is trusted. That drops their pages
+//! from the cache, so it is done only for the hole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Server {
             SEEK_HOLE => SeekTo::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        // Negative, for the caller.
+        // Offsets from here on are negative for the caller.
         if wanted.offset >= POSITION_MAX {
             return Err(Errno::NXIO.into());
         }
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-/// Looks for data and holes of one file.
+/// Searches one file for data and holes.
 struct Seeker {
     file_system: Arc<dyn FileSystem>,
     transport: Arc<dyn Transport>,
@@ -70,13 +70,13 @@ struct Seeker {
 }
 
 impl Seeker {
-    /// What the file system answers.
+    /// The result of the file system.
     fn seek(&self, offset: u64, to: SeekTo) -> Result<u64> {
         self.file_system.lseek(&self.request, self.ino, self.handle, offset, to)
     }
 
-    /// Answers the request from a thread of its own: pages are written back by ordinary requests,
-    /// which the threads of the mount must be free for.
+    /// Answers the request from a separate thread. Pages are written back by ordinary requests, for
+    /// which the threads of the mount must be free.
     fn seek_later(
         self,
         job: &Job<'_>,
@@ -102,10 +102,10 @@ impl Seeker {
         }
     }
 
-    /// The first hole at or behind an offset in which no pages wait to be written.
+    /// Returns the first hole at or behind an offset without dirty pages.
     fn hole_from(&self, offset: u64) -> Result<u64> {
         let mut start = match self.seek(offset, SeekTo::Hole) {
-            // All that is there may be pages of the kernel's.
+            // All data there may be in the kernel's pages.
             Err(error) if error.errno() == Errno::NXIO => offset,
             found => found?,
         };
@@ -113,7 +113,7 @@ impl Seeker {
             let end = self.data_from(start)?;
             self.write_back(start..end);
             let found = self.seek(offset, SeekTo::Hole)?;
-            // Behind it nothing is known yet: all of this hole turned out to be data.
+            // Nothing is known behind `end` yet: all of this hole turned out to be data.
             if found < end {
                 return Ok(found);
             }
@@ -121,7 +121,7 @@ impl Seeker {
         }
     }
 
-    /// Where the next data begins; the end of the longest file where there is none.
+    /// Returns the start of the next data, or the maximum file size if there is none.
     fn data_from(&self, offset: u64) -> Result<u64> {
         match self.seek(offset, SeekTo::Data) {
             Err(error) if error.errno() == Errno::NXIO => Ok(POSITION_MAX),

@@ -9,7 +9,7 @@ use crate::protocol::reply::GetxattrOut;
 use crate::protocol::request::{GetxattrIn, SetxattrIn, SetxattrInCompat};
 use crate::server::Server;
 
-/// The attribute that says more about a file's permissions than its mode bits.
+/// The access ACL, which extends a file's mode bits.
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
 impl Server {
@@ -35,15 +35,16 @@ impl Server {
         mode.set(XattrMode::KILL_SET_GROUP_ID, kill && name == ACCESS_ACL);
         let was_there = mode.contains(XattrMode::CREATE) && self.xattr_was_there(job, name);
         match self.file_system.setxattr(&job.request, job.ino(), name, value, mode) {
-            // An earlier daemon has made it.
+            // An earlier daemon has created it.
             Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {}
             set => set?,
         }
         Ok(Answer::Now)
     }
 
-    /// Kernels before 5.12 do not say whether the caller may keep the set-group-id bit: there, who
-    /// lacks CAP_FSETID may not, even as a member of the group.
+    /// Decodes a setxattr request. Kernels before 5.12 do not say whether the caller may keep the
+    /// set-group-id bit. There, a caller without CAP_FSETID may not keep it, even as a member of
+    /// the group.
     fn take_setxattr(&self, job: &mut Job<'_>) -> Result<SetxattrIn> {
         if self.granted.has(InitFlags::SETXATTR_EXT) {
             return Ok(job.incoming.body.take()?);
@@ -66,7 +67,7 @@ impl Server {
     }
 }
 
-/// Answers a value, or its size where only that was asked.
+/// Returns a value, or only its size if `size` is 0.
 fn put_value(job: &mut Job<'_>, size: u32, value: &[u8]) -> Result<Answer> {
     if size == 0 {
         let size = u32::try_from(value.len()).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
-//! Bits of the protocol's flag words.
+//! Flags of the protocol.
 
 bitflags::bitflags! {
-    /// What the kernel offers at INIT and a server asks for; both words as one number.
+    /// Features offered by the kernel at INIT and requested by a server; both words as one number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
@@ -33,7 +33,7 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// Which attributes a SETATTR request changes.
+    /// The attributes changed by a SETATTR request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct SetattrValid: u32 {
         const MODE = 1 << 0;
@@ -49,7 +49,7 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// How an opened file is to be treated.
+    /// Properties of an opened file.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct OpenFlags: u32 {
         const DIRECT_IO = 1 << 0;
@@ -62,13 +62,13 @@ bitflags::bitflags! {
 
 /// GETATTR: the handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
-/// WRITE: pages from the kernel's cache, which have their place.
+/// WRITE: the pages are from the kernel's cache and have a fixed offset.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// SETXATTR: the caller may not keep the set-group-id bit, as an access ACL would have it.
+/// SETXATTR: the caller may not keep the set-group-id bit when setting an access ACL.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
-/// Notice of a name: ask again at the next use, and leave what is mounted on it alone.
+/// Notification about a name: look it up again at the next use, but keep mounts on it.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
-/// FSYNC: the data suffice.
+/// FSYNC: only the data.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;

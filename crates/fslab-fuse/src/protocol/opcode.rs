@@ -1,6 +1,6 @@
 //! The kinds of requests.
 
-/// What a request asks.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "the names are those of the protocol")]
@@ -50,7 +50,7 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
-    /// All of them.
+    /// All opcodes.
     pub const ALL: [Self; 42] = [
         Self::Lookup,
         Self::Forget,
@@ -96,19 +96,19 @@ impl Opcode {
         Self::CopyFileRange64,
     ];
 
-    /// The opcode of a number; `None` for requests that are not served (locks, poll, bmap, ...),
-    /// to which `ENOSYS` is the right answer: the kernel then does it by itself.
+    /// The opcode with a number; `None` for unsupported requests (locks, poll, bmap, ...). `ENOSYS`
+    /// is the right reply to these: the kernel then handles them itself.
     pub fn from_number(number: u32) -> Option<Self> {
         const BY_NUMBER: [Option<Opcode>; 64] = by_number();
         BY_NUMBER.get(number as usize).copied().flatten()
     }
 
-    /// Whether the kernel waits for no answer.
+    /// Whether the kernel expects no reply.
     pub fn has_no_reply(self) -> bool {
         matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt)
     }
 
-    /// Whether serving it is likely to wait for a device: another thread should take the next
+    /// Whether serving it probably waits for a device, so that another thread should read the next
     /// request at once.
     pub fn is_slow(self) -> bool {
         matches!(
@@ -122,7 +122,7 @@ impl Opcode {
         )
     }
 
-    /// The operation's name in messages and in the table of remembered `ENOSYS`.
+    /// The operation's name for messages and for the table of remembered `ENOSYS`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lookup => "lookup",

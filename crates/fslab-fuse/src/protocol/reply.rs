@@ -1,9 +1,9 @@
-//! What a server sends: replies, and notices that answer no request.
+//! Messages of a server: replies, and notifications.
 
 use super::wire;
 
 wire! {
-    /// Before every reply. A notice has the `unique` 0 and its code in `error`.
+    /// The header of every reply. A notification has `unique` 0 and its code in `error`.
     OutHeader [16] { len: u32, error: i32, unique: u64, }
 }
 wire! { InitOut [64] {
@@ -42,15 +42,15 @@ wire! { GetxattrOut [8] { size: u32, padding: u32, } }
 wire! { IoctlOut [16] { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, } }
 wire! { LseekOut [8] { offset: u64, } }
 wire! {
-    /// An entry of a listing; its name follows, and zeros up to the next multiple of eight.
+    /// A directory entry; its name follows, padded with zeros to a multiple of eight.
     Dirent [24] { ino: u64, off: u64, namelen: u32, kind: u32, }
 }
 wire! { NotifyInvalInode [24] { ino: u64, off: i64, len: i64, } }
 wire! { NotifyInvalEntry [16] { parent: u64, namelen: u32, flags: u32, } }
 
-/// Notice: pages and attributes of an inode are no longer right.
+/// Notification: pages and attributes of an inode are invalid.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
-/// Notice: a name is no longer right.
+/// Notification: a name is invalid.
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
-/// Notice: requests that were read and not answered are to be sent again.
+/// Notification: resend requests that were read but not answered.
 pub(crate) const NOTIFY_RESEND: i32 = 7;

@@ -1,9 +1,9 @@
-//! What the kernel sends.
+//! Messages of the kernel.
 
 use super::wire;
 
 wire! {
-    /// Before every request.
+    /// The header of every request.
     InHeader [40] {
         len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32,
         total_extlen: u16, padding: u16,
@@ -46,7 +46,7 @@ wire! {
 }
 wire! { SetxattrInCompat [8] { size: u32, flags: u32, } }
 wire! {
-    /// Before each record behind a creating request's body; see `extension`.
+    /// The header of each record behind a creating request's body; see `extension`.
     ExtHeader [8] { size: u32, kind: u32, }
 }
 wire! { Secctx [8] { size: u32, padding: u32, } }

@@ -1,5 +1,5 @@
-//! What creating requests say behind their bodies. Only a kernel with a security module sends
-//! labels, so these requests are made here.
+//! Extensions of creating requests. Only a kernel with a security module sends labels, so the tests
+//! make these requests themselves.
 
 use fslab_vfs::{FileSystem, Ino, Name, Permissions, Request, SetAttr};
 
@@ -26,7 +26,7 @@ fn serve(subject: &mut Subject, opcode: Opcode, flags: u8, node: u8, parts: [&[u
     assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
 }
 
-/// Parts of a creating request for each kind of file: its body up to the name.
+/// The creating request for each kind of file, and the words of its body before the name.
 const KINDS: [(Opcode, usize); 4] =
     [(Opcode::Mkdir, 1), (Opcode::Mknod, 2), (Opcode::Create, 2), (Opcode::Symlink, 0)];
 
@@ -37,7 +37,7 @@ fn label() -> Vec<u8> {
     label
 }
 
-/// Has something of each kind made, with a record that `place` puts into body and extensions.
+/// Creates a file of each kind, with a record that `place` puts into body and extensions.
 fn check_labels(place: impl Fn(Vec<u8>, Vec<u8>) -> [Vec<u8>; 2]) {
     for (opcode, count) in KINDS {
         let mut subject = Subject::new(&MountOptions::default());
@@ -58,7 +58,7 @@ fn labels_come_with_what_is_created() {
     check_labels(|body, label| [body, label]);
 }
 
-/// Before Linux 6.3, the header of a request does not say where records begin.
+/// Before Linux 6.3, the header of a request does not contain the start of the records.
 #[test]
 fn labels_of_older_kernels_lie_behind_the_names() {
     check_labels(|body, label| [[body, label].concat(), vec![]]);

@@ -1,4 +1,4 @@
-//! Callers that are signalled, at every moment.
+//! Callers that are signalled at any moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
 
-/// Notes whether the caller of the last request still waited.
+/// Records whether the caller of the last request was cancelled.
 struct Noting {
     inner: Arc<MemFs>,
     was_cancelled: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ impl FileSystem for Noting {
     }
 }
 
-/// The number that every request of a conversation has.
+/// The number of every request in a conversation.
 const UNIQUE: [u8; 8] = 2_u64.to_ne_bytes();
 
 #[test]
@@ -45,7 +45,7 @@ fn an_interrupt_before_its_request_is_not_lost() {
     }
 }
 
-/// The kernel would tell once more before anything else, while the answer waits for just that.
+/// The kernel would resend the interrupt before all other requests, on which the reply may depend.
 #[test]
 fn an_interrupt_of_a_request_that_is_answered_later_is_not_asked_for_again() {
     let mut subject = Subject::new(&MountOptions::default());

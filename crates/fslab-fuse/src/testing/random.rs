@@ -1,8 +1,8 @@
-//! Conversations that know the shape of each request and break it now and then.
+//! Conversations with correctly shaped requests, some of which are damaged.
 //!
-//! Seen to find, when planted: a NUL of a name taken for granted; data of a write, a request's
-//! extensions or the length of one taken without a look at what is there; an offset of a copy not
-//! looked at; the bound of a read, or the room of a listing, taken away.
+//! These planted bugs were found: trusting the NUL of a name; trusting the data of a write, the
+//! extensions or the length of a request; an unchecked offset of a copy; a missing bound of a read
+//! or a listing.
 
 use fslab_vfs_testing::environment::{number, seed};
 use proptest::collection::vec;
@@ -17,7 +17,7 @@ use crate::protocol::opcode::Opcode;
 /// A piece of a request's body.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// So many words of eight bytes.
+    /// This many words of eight bytes.
     Words(usize),
     Name,
     Data,
@@ -53,7 +53,7 @@ fn shape(opcode: Opcode) -> &'static [Part] {
     }
 }
 
-/// Two small numbers, a size, a position near an edge, or anything.
+/// Two small numbers, a size, a position near an edge, or a random value.
 fn word() -> impl Strategy<Value = [u8; 8]> {
     let half = prop_oneof![
         6 => 0..8_u32,
@@ -104,7 +104,7 @@ fn part(part: Part) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// A body of the right shape whose data has the length that it tells, where it has data.
+/// A correctly shaped body. If it has data, the length field matches.
 fn body(opcode: Opcode) -> impl Strategy<Value = Vec<u8>> {
     let parts: Vec<_> = shape(opcode).iter().map(|one| part(*one)).collect();
     let size_at = match opcode {
@@ -122,7 +122,7 @@ fn body(opcode: Opcode) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What is done to a body of the right shape.
+/// Damage to a correctly shaped body.
 #[derive(Clone, Debug)]
 enum Damage {
     None,
@@ -160,7 +160,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Records behind a body, of lengths and kinds that can be right.
+/// Records behind a body, with possible lengths and kinds.
 fn extensions() -> impl Strategy<Value = Vec<u8>> {
     let number = select(vec![0_u32, 1, 2, 4, 8, 16, 24, 31, 32, 33, u32::MAX]);
     let record = vec(number, 2..8)
@@ -191,11 +191,11 @@ fn record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// Conversations tried; `FSLAB_REQUEST_CASES` asks for more.
+/// Default number of conversations; `FSLAB_REQUEST_CASES` changes it.
 const CASES: u32 = 500;
 
-/// Whatever comes as requests: an error for each at worst, replies of the right size, and little
-/// memory. `FSLAB_SEED` takes a printed seed back.
+/// Any bytes as requests: each gets at worst an error, replies have the right size, and little
+/// memory is used. `FSLAB_SEED` repeats a printed seed.
 #[test]
 fn any_bytes_are_answered() {
     let seed = seed();
@@ -212,7 +212,7 @@ fn any_bytes_are_answered() {
     tried.unwrap_or_else(|failure| panic!("FSLAB_SEED={seed}: {failure}"));
 }
 
-/// What fuzzing has found worth keeping.
+/// The inputs that fuzzing found.
 #[test]
 fn the_corpus_is_answered() {
     let corpus = "../../fuzz/corpus/requests";
@@ -223,8 +223,8 @@ fn the_corpus_is_answered() {
     }
 }
 
-/// What a fuzzer can begin with: `FSLAB_FUZZ_SEEDS=FOLDER` writes one conversation a kind of
-/// request, and one of them all.
+/// Initial inputs for a fuzzer: `FSLAB_FUZZ_SEEDS=FOLDER` writes one conversation for each kind of
+/// request, and one with all kinds.
 #[test]
 fn each_kind_of_request_is_answered() {
     let mut runner = TestRunner::deterministic();

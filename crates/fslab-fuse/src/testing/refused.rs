@@ -1,5 +1,5 @@
-//! What the kernel does not take or give: nothing that replies hand over may be lost, and no mount
-//! stands for want of a descriptor.
+//! Replies refused by the kernel and failed system calls: references given by replies are not lost,
+//! and no mount hangs for lack of a descriptor.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
 
-/// Requests whose replies hand something over.
+/// Requests whose replies give references to the kernel.
 fn giving() -> Vec<(Opcode, Vec<u8>)> {
     let words = |count: usize| vec![0; count * 8];
     let named = |count: usize, name: &str| [&words(count), name.as_bytes(), b"\0"].concat();
     let mut listing = words(5);
-    // The handle of the root, and room for all.
+    // The handle of the root, and a buffer for all entries.
     listing[0] = 2;
     listing[17] = 0x40;
     vec![
@@ -29,7 +29,7 @@ fn giving() -> Vec<(Opcode, Vec<u8>)> {
     ]
 }
 
-/// Lookups that are counted and handles that are open, before and after all of [`giving`].
+/// Counts lookups and open handles before and after all requests of [`giving`].
 fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
     let mut subject = Subject::new(&MountOptions::default());
     let count = |subject: &Subject| (subject.memory.remembered(), subject.memory.open_handles());
@@ -58,11 +58,11 @@ fn a_thread_without_descriptors_of_its_own_reads_all_the_same() {
     let subject = Subject::new(&MountOptions::default());
     *subject.script.refusal.lock() = Some(Errno::MFILE);
     subject.server.start().unwrap();
-    // The first read finds that the mount is gone.
+    // The first read finds the mount gone.
     subject.server.wait().unwrap();
 }
 
-/// Panics at whatever is to be forgotten.
+/// Panics at every forget.
 struct Panicking(Arc<MemFs>);
 
 impl FileSystem for Panicking {

@@ -1,19 +1,19 @@
-//! A conversation as bytes: what a fuzzer changes and a property test makes.
+//! A conversation as bytes: changed by a fuzzer, or made by a property test.
 //!
-//! The first byte chooses the mount's options. Each record after it is one request: six bytes
-//! (flags, opcode, inode, extensions in units of eight bytes, length of the rest, low byte first)
-//! and the rest, which is the request's body and extensions. A record too long for what is left
-//! takes what is left.
+//! The first byte selects the mount options. Each record after it is one request. It has six bytes
+//! (flags, opcode, inode, extensions in units of eight bytes, length of the rest, low byte first),
+//! followed by the rest: the request's body and extensions. A record that is too long takes all
+//! remaining bytes.
 
 use zerocopy::IntoBytes;
 
 use crate::protocol::request::InHeader;
 
-/// Record flag: the rest is a whole request, header and all.
+/// Record flag: the rest is a complete request with its header.
 pub const RAW: u8 = 1;
-/// Record flag: the header tells a wrong length.
+/// Record flag: the header contains a wrong length.
 pub const WRONG_LENGTH: u8 = 2;
-/// Record flag: root asks.
+/// Record flag: the caller is root.
 pub const BY_ROOT: u8 = 4;
 
 /// Bytes before a record's rest.
@@ -22,13 +22,13 @@ const PREFIX_BYTES: usize = 6;
 /// One request of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// [`RAW`], [`WRONG_LENGTH`] and [`BY_ROOT`].
+    /// A combination of [`RAW`], [`WRONG_LENGTH`] and [`BY_ROOT`].
     pub flags: u8,
     /// The kind of request.
     pub opcode: u8,
-    /// The inode it is about.
+    /// The inode of the request.
     pub node: u8,
-    /// How much of the rest is extensions, in units of eight bytes.
+    /// Length of the extensions at the end of `rest`, in units of eight bytes.
     pub extensions: u8,
     /// Body and extensions, at most 65,535 bytes.
     pub rest: Vec<u8>,
@@ -71,7 +71,7 @@ pub fn encode(options: u8, records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// The options and records of a conversation, of which any bytes are one.
+/// Parses any bytes as options and records of a conversation.
 pub(crate) fn decode(bytes: &[u8]) -> (u8, Vec<Record>) {
     let (options, mut left) =
         bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));

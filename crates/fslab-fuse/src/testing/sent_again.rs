@@ -1,10 +1,9 @@
-//! Requests that a daemon leaves unanswered when it is killed have one effect, wherever it is
-//! killed: compared with a daemon that lives.
+//! Requests that a daemon leaves unanswered when it is killed have exactly one effect, wherever it
+//! is killed. The result is compared with that of a daemon that is not killed.
 //!
-//! Each request is cut short at each stage, and the next daemon over the same memory is sent it
-//! again. These mutations were seen to fail here: a record that is completed after the reply; one
-//! that is not completed; a request that is simply done once more; an append whose beginning is not
-//! noted.
+//! Each request is cut short at each stage, and then resent to the next daemon over the same
+//! memory. These mutations were seen to fail here: a record completed after the reply; a record
+//! never completed; a request that is simply repeated; an append without a recorded start.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -29,16 +28,16 @@ use crate::reply_buffer::ReplyBuffer;
 use crate::server::Server;
 use crate::transport::Transport;
 
-/// The file `a`, and what is written behind it.
+/// The file `a`, and the bytes appended to it.
 const FILE: u64 = 2;
 const APPENDED: &[u8] = b"appended";
 
-/// One daemon over a memory.
+/// One daemon over a memory file system.
 struct Daemon {
     server: Arc<Server>,
     script: Arc<ScriptedChannel>,
     transport: Arc<dyn Transport>,
-    /// Files and directories that an earlier daemon had open.
+    /// Number of files and directories opened by an earlier daemon.
     open_before: usize,
 }
 
@@ -71,14 +70,14 @@ impl Daemon {
         Self { server: Arc::new(server), script, transport, open_before }
     }
 
-    /// Answers a request, as on a mount.
+    /// Answers a request as on a mount.
     fn answer(&self, request: &[u8]) -> Result<usize, Errno> {
         let incoming = Incoming::parse(request).unwrap();
         self.server.serve_alone(&self.transport, incoming, &mut ReplyBuffer::default());
         *self.script.replies.lock().last().unwrap()
     }
 
-    /// Dies over a request.
+    /// Dies while performing a request.
     fn die_over(self, request: &[u8], stage: Cut) {
         let incoming = Incoming::parse(request).unwrap();
         let opcode = Opcode::from_number(incoming.header.opcode).unwrap();
@@ -87,7 +86,8 @@ impl Daemon {
             return;
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
-        // What was done is answered, and what is given up is refused, without being done.
+        // A performed request gets its recorded reply, and a given-up one is refused; neither is
+        // performed.
         let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
         if stage == Cut::Begun || !is_done_now {
             return;
@@ -102,7 +102,7 @@ impl Daemon {
     }
 }
 
-/// Where a daemon is killed.
+/// The point at which a daemon is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     BeforeTheRecord,
@@ -113,7 +113,7 @@ enum Cut {
 
 const CUTS: [Cut; 4] = [Cut::BeforeTheRecord, Cut::Begun, Cut::Done, Cut::Completed];
 
-/// A request about an inode.
+/// Makes a request about an inode.
 fn request(opcode: Opcode, node: u64, body: &[&[u8]]) -> Vec<u8> {
     let body = body.concat();
     let header = InHeader {
@@ -130,7 +130,7 @@ fn request(opcode: Opcode, node: u64, body: &[&[u8]]) -> Vec<u8> {
     [header.as_bytes(), &body].concat()
 }
 
-/// The same as the kernel sends it once more.
+/// The same request as resent by the kernel.
 fn again(request: &[u8]) -> Vec<u8> {
     let (mut header, body) = InHeader::read_from_prefix(request).unwrap();
     header.unique |= SENT_AGAIN;
@@ -160,7 +160,7 @@ fn write(fh: u64, flags: i32) -> Vec<u8> {
     request(Opcode::Write, FILE, &[write.as_bytes(), APPENDED])
 }
 
-/// Every request that must have one effect, done and refused; `fh` is the file, open for writing.
+/// All non-idempotent requests, successful and failing; `fh` is the file, open for writing.
 fn requests(fh: u64) -> Vec<Vec<u8>> {
     let mkdir = MkdirIn { mode: 0o755, umask: 0 };
     let mknod = MknodIn { mode: 0o100_600, rdev: 0, umask: 0, padding: 0 };
@@ -203,7 +203,8 @@ fn requests(fh: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// A memory with a file `a` (that already ends in what will be appended), a directory and a link.
+/// A memory file system with a file `a` (whose end already equals the appended bytes), a directory
+/// and a link.
 fn memory() -> Arc<MemFs> {
     let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
     populate(&memory);
@@ -217,7 +218,7 @@ fn memory() -> Arc<MemFs> {
     memory
 }
 
-/// What is in the root: of each name its inode's attributes, bytes and extended attributes.
+/// The names in the root, each with its inode's attributes, bytes and extended attributes.
 fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
     let request = Request::default();
     let handle = memory.opendir(&request, Ino::ROOT).unwrap();
@@ -242,21 +243,21 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
     names.into_iter().filter_map(of_name).collect()
 }
 
-/// A memory and the first daemon over it, and the number of the open file.
+/// A memory file system, the first daemon over it, and the number of the open file.
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    // As loggers do: what was appended can't be read through it.
+    // The file is write-only, as for loggers, so appended bytes can't be read through it.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
-    // Another than those that are looked at.
+    // A number different from those of the tested requests.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
     daemon.answer(&request).unwrap();
     let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;
     (memory, state, daemon, fh)
 }
 
-/// What one daemon makes of a request that lives.
+/// The result of a request served by a single daemon.
 fn alone(number: usize) -> (Result<usize, Errno>, BTreeMap<OsString, String>) {
     let (memory, _, daemon, fh) = first();
     let answer = daemon.answer(&requests(fh)[number]);
@@ -304,7 +305,7 @@ fn a_request_over_which_two_daemons_die_has_one_effect_at_most() {
     }
 }
 
-/// A daemon that is ended for another version has not died over a request, however often.
+/// A daemon stopped for an upgrade does not count as having died during a request.
 #[test]
 fn a_request_under_way_at_many_upgrades_has_one_effect() {
     for number in 0..requests(0).len() {
@@ -335,7 +336,7 @@ fn an_answer_is_written_down_before_it_is_sent() {
     }
 }
 
-/// A part of an append was written when the daemon died.
+/// Part of an append was written when the daemon died.
 #[test]
 fn the_rest_of_an_append_is_written() {
     let (memory, state, daemon, fh) = first();
@@ -355,7 +356,7 @@ fn the_rest_of_an_append_is_written() {
     assert_eq!(memory.getattr(&request, Ino(FILE), None).unwrap().size, size);
 }
 
-/// What was opened by an answered request is open for the next daemon, and nothing else is.
+/// Only files opened by answered requests are open in the next daemon.
 #[test]
 fn files_are_open_that_somebody_has() {
     let (memory, state, daemon, fh) = first();
@@ -364,6 +365,6 @@ fn files_are_open_that_somebody_has() {
     let next = Daemon::new(&memory, &state, false);
     let handles = &next.server.kept.as_ref().unwrap().handles;
     assert!(handles.contains(fh) && next.open_before == 1);
-    // The same row for another opening.
+    // The same row with another tag.
     assert!(!handles.contains(fh ^ 1 << 40));
 }

@@ -1,4 +1,4 @@
-//! A server over memory without a kernel, and what must hold of its answers.
+//! A server over memory without a kernel, and checks of its replies.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::request_timeout::Limits;
 use crate::server::Server;
 use crate::transport::{ReadMode, Received, Transport};
 
-/// What one request may make the output buffer grow to: the largest read, and a little.
+/// Maximum growth of the output buffer by one request: the largest read and some extra.
 const OUTPUT_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
-/// Requests of one conversation that are looked at.
+/// Maximum number of requests processed in one conversation.
 const REQUESTS_MAX: usize = 64;
 
-/// Has a server over memory answer a conversation (see the module's record format).
+/// Lets a server over memory answer a conversation (see the record format in `script`).
 ///
 /// # Panics
-/// Where a request panics, is answered with more than was asked for or with a reply of a wrong
-/// size, or makes the server take much memory.
+/// If a request panics, the reply has a wrong size or exceeds the request, or the server uses much
+/// memory.
 pub fn check_conversation(bytes: &[u8]) {
     let (options, records) = decode(bytes);
     let writeback = options & 1 != 0;
@@ -46,7 +46,7 @@ pub fn check_conversation(bytes: &[u8]) {
     }
 }
 
-/// A server that no kernel asks.
+/// A server without a kernel.
 pub(crate) struct Subject {
     pub server: Arc<Server>,
     #[cfg(test)]
@@ -64,7 +64,7 @@ impl Subject {
         Self::over(options, |memory| memory)
     }
 
-    /// As [`Self::new`], over what is made of the memory.
+    /// Like [`Self::new`], over a file system made from the memory.
     pub fn over(
         options: &MountOptions,
         file_system: impl FnOnce(Arc<MemFs>) -> Arc<dyn FileSystem>,
@@ -89,7 +89,7 @@ impl Subject {
         }
     }
 
-    /// Has a request by root about an inode answered as on a mount.
+    /// Answers a request by root about an inode, as on a mount.
     #[cfg(test)]
     pub fn ask(&mut self, opcode: Opcode, node: u8, rest: &[u8]) {
         let opcode = opcode as u8;
@@ -97,14 +97,14 @@ impl Subject {
         self.serve(&Record { flags: BY_ROOT, opcode, node, extensions: 0, rest }.to_request());
     }
 
-    /// Has a request answered as on a mount.
+    /// Answers a request as on a mount.
     #[cfg(test)]
     pub fn serve(&mut self, request: &[u8]) {
         let incoming = Incoming::parse(request).unwrap();
         self.server.serve_alone(&self.transport, incoming, &mut self.output);
     }
 
-    /// Has a request done and checks what it would be answered. Panics are not caught.
+    /// Performs a request and checks its reply. Panics are not caught.
     fn check(&mut self, request: &[u8]) {
         let Ok(incoming) = Incoming::parse(request) else { return };
         let Some(opcode) = Opcode::from_number(incoming.header.opcode) else { return };
@@ -132,7 +132,7 @@ fn check_reply(opcode: Opcode, incoming: Incoming<'_>, length: usize) {
     }
 }
 
-/// How long a reply's payload must be for the kernel to take it.
+/// The payload size of a reply that the kernel accepts.
 enum Room {
     Exactly(usize),
     AtMost(usize),
@@ -174,7 +174,7 @@ pub(super) fn all_granted(options: &MountOptions) -> Granted {
     negotiate(&offer, options, Limits::default()).1
 }
 
-/// What fails here shows in what the conversation can reach, not in whether it is safe.
+/// Adds the initial files. A failure only reduces the coverage of conversations.
 pub(super) fn populate(memory: &MemFs) {
     let request = Request::default();
     let made = || -> fslab_vfs::Result<()> {
@@ -192,14 +192,14 @@ pub(super) fn populate(memory: &MemFs) {
     }
 }
 
-/// A way to a kernel that asks nothing and notes what it is told.
+/// A transport without requests that records replies and notifications.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptedChannel {
-    /// How every reply is refused, and one more way, if they are.
+    /// The error with which all replies are refused, if any.
     pub refusal: Mutex<Option<Errno>>,
-    /// What was replied: the payload's length, or an error.
+    /// The replies: the payload's length, or an error.
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
-    /// A kept mount, and whether each reply was written down when it was sent.
+    /// A kept mount, and whether each reply was recorded there when it was sent.
     pub witnessed: Mutex<Option<Arc<KeptState>>>,
     pub written_down: Mutex<Vec<bool>>,
     /// The payload of the last reply.

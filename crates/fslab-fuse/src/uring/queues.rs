@@ -1,5 +1,5 @@
-//! The queues of requests that come by io_uring, one for each processor, and what is needed so that
-//! nothing stays in them.
+//! The queues of requests from io_uring, one for each processor, and the mechanism that keeps
+//! requests from being stuck in them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
-/// A request that takes so long may take much longer.
+/// A request that takes this long may take much longer.
 const LONG: Duration = Duration::from_millis(10);
 
-/// While requests take long, a queue that got a thread is woken after this, and again after twice
-/// the time: nothing tells whether requests lie there.
+/// First pause before waking a queue that got a thread while requests take long; it doubles each
+/// time. The kernel does not show whether requests wait there.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest time between two wakings.
+/// Maximum pause between two wakings.
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The queues of one mount.
@@ -30,9 +30,9 @@ pub(crate) struct Queues {
     mount_point: PathBuf,
     pub(super) queues: Box<[Queue]>,
     payload_bytes: usize,
-    /// Their threads, as others see them.
+    /// The state of their threads that other threads need.
     pub workers: Arc<Workers>,
-    /// Whether the last thread to be started could not be.
+    /// Whether the last attempt to start a thread failed.
     pub(super) is_short_of_threads: AtomicBool,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Queues {
 #[derive(Debug)]
 pub(super) struct Queue {
     processor: usize,
-    /// Threads that wait for a request.
+    /// Number of threads that wait for a request.
     pub waiting: AtomicUsize,
     wake: Mutex<Wake>,
 }
 
-/// When a queue is woken next, if it ever got a thread, and how long after that again.
+/// The time of the next waking, if the queue ever got a thread, and the pause after that.
 #[derive(Debug, Default)]
 struct Wake {
     at: Option<Instant>,
@@ -53,10 +53,10 @@ struct Wake {
 }
 
 impl Queues {
-    /// One queue for each processor that the machine may have.
+    /// Makes one queue for each possible processor of the machine.
     ///
     /// # Errors
-    /// Whatever keeps this process from serving by io_uring.
+    /// Any reason why this process can't serve through io_uring.
     pub fn new(device: OwnedFd, mount_point: &Path, payload_bytes: usize) -> io::Result<Self> {
         Ok(Self {
             device: Arc::new(device),
@@ -68,10 +68,10 @@ impl Queues {
         })
     }
 
-    /// An entry of a queue for the calling thread, which is tied to the queue's processor.
+    /// Registers the calling thread with a queue and binds it to the queue's processor.
     pub fn register(&self, number: usize) -> io::Result<FuseRing> {
         let processor = self.queues[number].processor;
-        // One that is not there now makes no requests either.
+        // A processor that is currently offline makes no requests.
         if let Err(error) = processors::run_on(processor) {
             tracing::debug!(%error, processor, "a thread is not tied");
         }
@@ -81,7 +81,8 @@ impl Queues {
         Ok(ring)
     }
 
-    /// Has the kernel hand out what may lie in queues that got threads, while requests take long.
+    /// While requests take long, makes the kernel deliver requests stuck in queues that got
+    /// threads.
     pub fn wake_grown(&self) {
         if self.workers.count_busy(LONG) > 0 {
             self.queues
@@ -91,10 +92,10 @@ impl Queues {
         }
     }
 
-    /// Sends a queue one more request, whose answer fetches what lies there for the longest time.
+    /// Sends a queue another request; the reply fetches the request that has waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-        // A thread of its own: it waits for the mount.
+        // A separate thread, because it waits for the mount.
         let wake = move || {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
@@ -114,12 +115,12 @@ impl Queue {
         Self { processor, waiting: AtomicUsize::new(0), wake: Mutex::default() }
     }
 
-    /// Notes that the queue got a thread, and that requests may have come before it.
+    /// Records that the queue got a thread, and that earlier requests may be stuck.
     pub fn note_growth(&self) {
         *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
     }
 
-    /// Whether it is time to wake the queue, and a thread waits there to serve what is fetched.
+    /// Whether it is time to wake the queue, and a thread waits there for the fetched request.
     fn wants_waking(&self) -> bool {
         let (now, mut wake) = (Instant::now(), self.wake.lock());
         let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);

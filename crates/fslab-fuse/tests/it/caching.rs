@@ -1,4 +1,4 @@
-//! What the kernel caches, and what it is told when that is no longer right.
+//! The kernel's caches, and the notifications that invalidate them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,7 +13,7 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Mounted, believing, find, rewrite, root, soon};
 
-/// Keeps hold of the cache it is to tell of changes.
+/// Keeps the cache that it must notify of changes.
 #[derive(Default)]
 struct Told {
     inner: MemFs,
@@ -58,8 +58,8 @@ fn changes_behind_the_mount_are_seen_once_told() {
     mounted.end();
 }
 
-/// Promise 1: who copies a file that somebody is writing gets what was written, although the
-/// kernel still holds it and cp looks for holes.
+/// Promise 1: a copy of a file that is being written contains all written data. The kernel still
+/// caches the data, and cp searches for holes.
 #[test]
 fn a_copy_of_a_file_being_written_is_right() {
     for writeback in [false, true] {
@@ -84,8 +84,8 @@ fn a_copy_of_a_file_being_written_is_right() {
     }
 }
 
-/// Writes through a map that is shared into the hole of a file, and looks for data while the map
-/// still stands.
+/// Writes through a shared mapping into the hole of a file, and searches for data while it is
+/// mapped.
 const MAP_AND_SEEK: &str = "
 import mmap, os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -98,7 +98,7 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
     sys.exit('data at %d only' % start)
 ";
 
-/// Promise 1, for bytes that the kernel always writes later.
+/// Promise 1, for data that the kernel always writes later.
 #[test]
 fn bytes_of_shared_maps_are_found_as_data() {
     for writeback in [false, true] {
@@ -119,7 +119,8 @@ fn bytes_of_shared_maps_are_found_as_data() {
     }
 }
 
-/// To have pages written back costs their place in the cache: only who may have dirty ones pays it.
+/// Writing pages back drops them from the cache, so it is done only for files with possible dirty
+/// pages.
 #[test]
 fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
     let test = "caching::who_only_reads_keeps_the_pages_when_holes_are_looked_for";
@@ -139,7 +140,7 @@ fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
     }
 }
 
-/// Only pages of holes are written back and dropped, not all behind the offset.
+/// Only pages of holes are written back and dropped, not all pages behind the offset.
 #[test]
 fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
     let test = "caching::pages_of_data_stay_cached_when_a_writer_looks_for_data";
@@ -160,7 +161,7 @@ fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
     }
 }
 
-/// A hole that turns out to be data is passed, and the next one is found behind it.
+/// A hole that turns out to be data is skipped, and the next one is found behind it.
 #[test]
 fn holes_are_found_behind_pages_that_wait_to_be_written() {
     let test = "caching::holes_are_found_behind_pages_that_wait_to_be_written";

@@ -1,6 +1,6 @@
-//! What each feature that the kernel grants is good for; see the list in `features.rs`.
+//! The effect of each feature that the kernel grants; see the list in `features.rs`.
 //!
-//! Each was seen to fail with its line taken out of that list.
+//! Each test was seen to fail with its line removed from that list.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -18,7 +18,7 @@ use rustix::fs::{Advice, OFlags};
 use crate::support::{Mounted, believing, find, make, rewrite, soon};
 use crate::watched::{Meeting, Watched};
 
-/// A watched file system and its mount, or `None` where nothing can be mounted.
+/// A watched file system and its mount, or `None` if mounting is not possible.
 fn mounted(
     test: &str,
     watched: Watched,
@@ -33,7 +33,7 @@ fn with_meeting_reads() -> Watched {
     Watched { reads_meet: Some(Meeting::default()), ..Watched::default() }
 }
 
-/// A file of 4 MiB that no page is cached of.
+/// A file of 4 MiB without cached pages.
 fn large_file(watched: &Watched, mounted: &Mounted) -> PathBuf {
     make(&watched.inner, Ino::ROOT, "large", &[1; 4 << 20]).unwrap();
     mounted.path().join("large")
@@ -183,8 +183,7 @@ fn small_writes_are_collected() {
         drop(file);
         let writes = watched.writes.lock().clone();
         let sum: usize = writes.iter().sum();
-        // What is kept to be written later is written twice where somebody syncs the machine
-        // half-way.
+        // A sync of the machine during the test may cause delayed data to be written twice.
         assert!(if writeback { sum >= 10_000 } else { sum == 10_000 }, "{sum} bytes");
         assert_eq!(writes.len() < 100, writeback, "{} writes", writes.len());
         mounted.end();
@@ -202,7 +201,7 @@ fn a_write_asks_for_no_attribute_first() {
             file.write_all(b"x").unwrap();
         }
         drop(file);
-        // Once a file, where it was once a write.
+        // Once per file, not once per write.
         assert!(watched.count(|watched| &watched.capabilities_read) <= 1);
         mounted.end();
     }
@@ -243,7 +242,7 @@ fn a_name_that_expires_keeps_what_is_mounted_on_it() {
     mounted.end();
 }
 
-/// Nothing has to be asked at close where the file system has nothing to report.
+/// A close sends no request if the file system has nothing to report.
 #[test]
 fn a_close_without_news_asks_nothing() {
     struct Flushed(MemFs, std::sync::atomic::AtomicUsize);
@@ -271,7 +270,7 @@ fn a_close_without_news_asks_nothing() {
     assert_eq!(flushed.1.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
-/// A directory listed twice is read once, while its times stay as they are.
+/// A directory listed twice is read once, while its times are unchanged.
 #[test]
 fn a_listing_is_kept() {
     let test = "features::a_listing_is_kept";

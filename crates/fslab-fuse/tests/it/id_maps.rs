@@ -1,4 +1,4 @@
-//! Mounts of a mount with other owners.
+//! Id-mapped mounts of a mount.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -13,7 +13,7 @@ use fslab_vfs_testing::skip::skip;
 
 use crate::support::Mounted;
 
-/// What is stored for 1000 and those after it is shown as 5000 and those after it.
+/// Stored ids from 1000 on are shown as ids from 5000 on.
 const MAP: IdMap = IdMap { stored: 1000, shown: 5000, count: 1000 };
 
 fn owner(path: &Path) -> (u32, u32) {
@@ -41,7 +41,7 @@ fn ids_are_mapped() {
             skip(test, "this kernel maps no ids of FUSE mounts (Linux 6.12 does)");
             return mounted.end();
         }
-        // Below /tmp, where other users can reach it.
+        // Below /tmp, which other users can reach.
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
         check_owners(mounted.path(), place.path());
@@ -58,7 +58,7 @@ fn check_owners(stored: &Path, place: &Path) {
     let shown = place.join("home");
     assert_eq!(owner(&shown), (5000, 5001));
 
-    // Who is shown as the owner owns, by id and by supplementary group.
+    // The shown owner has access, by user id and by supplementary group.
     run_as(5000, "--clear-groups", &format!("echo by-owner >{}/a", shown.display()));
     let groups = "--groups=5001";
     let set_gid = format!("umask 0; cd {}; : >b; chmod 2775 b; mkdir c", shown.display());
@@ -69,11 +69,11 @@ fn check_owners(stored: &Path, place: &Path) {
     assert_eq!(fs::metadata(directory.join("b")).unwrap().mode() & 0o7777, 0o2775);
     assert_eq!(owner(&directory.join("c")), (1002, 1001));
 
-    // Changes of owner are mapped on their way in.
+    // Changes of owner are mapped to stored ids.
     chown(shown.join("a"), Some(5003), None).unwrap();
     assert_eq!(owner(&directory.join("a")), (1003, 1001));
     assert_eq!(fs::read_to_string(shown.join("a")).unwrap(), "by-owner\n");
-    // Whom the map does not know can't own anything there.
+    // Users outside the map can't own files there.
     assert!(fs::write(shown.join("by-root"), "").is_err());
     mapped.unmount().unwrap();
 }

@@ -1,4 +1,4 @@
-//! A caller that is signalled does not wait for an operation that may take for ever.
+//! A signalled caller does not wait for an operation that may take for ever.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Mounted, soon};
 
-/// How often a reader is signalled; `FSLAB_INTERRUPTS` asks for more.
+/// Default number of signals; `FSLAB_INTERRUPTS` changes it.
 const INTERRUPTS: usize = 60;
 
-/// Reading waits until the reader gives up, as for a tape that nobody mounts.
+/// Reads wait until their caller gives up, as for a tape that is never mounted.
 #[derive(Default)]
 struct Waiting {
     inner: MemFs,
@@ -28,8 +28,8 @@ impl FileSystem for Waiting {
         Some(&self.inner)
     }
 
-    /// Pages that the kernel reads ahead are asked for by nobody, and their requests are never
-    /// interrupted; a file that may make its readers wait is opened for direct reading.
+    /// Requests of the kernel's read-ahead have no caller and are never interrupted. So a file
+    /// whose readers may have to wait is opened for direct I/O.
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         let opened = self.inner.open(request, ino, mode)?;
         Ok(Opened { direct: true, ..opened })
@@ -61,13 +61,13 @@ fn a_blocked_read_ends_with_its_reader() {
         slowest = slowest.max(signalled_once(&mounted, &waiting, number, signal));
     }
     eprintln!("slowest end after a signal: {slowest:?}");
-    // Whoever is not heard waits for ever; a busy machine takes its time.
+    // A lost signal would block the reader for ever; a busy machine may be slow.
     assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     assert_eq!(waiting.begun.load(Ordering::SeqCst), waiting.ended.load(Ordering::SeqCst));
     mounted.end();
 }
 
-/// Answers how long the reader took to end after the signal.
+/// Returns how long the reader took to end after the signal.
 fn signalled_once(mounted: &Mounted, waiting: &Waiting, number: usize, signal: Signal) -> Duration {
     let mut reader = start_reading(&mounted.path().join("tape"));
     soon("the reader waits", || waiting.begun.load(Ordering::SeqCst) > number);
@@ -82,7 +82,7 @@ fn start_reading(path: &Path) -> Child {
     reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
 }
 
-/// More readers wait than threads serve: what they wait for may take hours.
+/// More readers wait than there are serving threads: they may wait for hours.
 #[test]
 fn waits_of_all_threads_hold_up_neither_others_nor_signals() {
     const READERS: usize = 6;

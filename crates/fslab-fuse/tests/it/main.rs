@@ -1,4 +1,4 @@
-//! Mounts served by this process, over file systems that misbehave on purpose.
+//! Mounts served by this process, over file systems that deliberately misbehave.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod caching;

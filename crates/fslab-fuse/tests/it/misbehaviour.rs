@@ -1,4 +1,5 @@
-//! File systems that panic or are slow: one request suffers, the mount and the others live on.
+//! File systems that panic or are slow: only one request fails, the mount and other requests
+//! continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use crate::support::{Mounted, PATIENCE};
 use crate::watched::{Meeting, Watched};
 
-/// Panics at every listing of extended attributes, and of data and holes.
+/// Panics when listing extended attributes, and when searching for data and holes.
 struct Panicking(MemFs);
 
 impl FileSystem for Panicking {
@@ -44,7 +45,7 @@ fn a_panic_fails_one_request() {
     mounted.end();
 }
 
-/// With the writeback cache, the thread that answers is one for all.
+/// With the writeback cache, one thread sends all delayed replies.
 #[test]
 fn a_panic_of_what_is_answered_later_fails_one_request() {
     let shared = Arc::new(Panicking(MemFs::default()));
@@ -62,7 +63,7 @@ fn a_panic_of_what_is_answered_later_fails_one_request() {
     mounted.end();
 }
 
-/// Removing an extended attribute waits until it is let go, and fsync for another one.
+/// Removing an extended attribute blocks until it is released; fsync blocks until another fsync.
 struct Slow {
     inner: MemFs,
     syncs_meet: Meeting,
@@ -94,7 +95,7 @@ impl FileSystem for Slow {
     }
 }
 
-/// One reader at a time must not mean one request at a time.
+/// A single reader must not limit the mount to one request at a time.
 #[test]
 fn slow_requests_do_not_hold_up_others() {
     const SLOW: usize = 5;
@@ -104,7 +105,7 @@ fn slow_requests_do_not_hold_up_others() {
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     std::thread::scope(|scope| {
         for number in 0..SLOW {
-            // One each: the kernel lets changes of one file come one after the other.
+            // One file for each, because the kernel serialises changes of the same file.
             let path = mounted.path().join(format!("slow-{number}"));
             std::fs::write(&path, "x").unwrap();
             scope.spawn(move || rustix::fs::removexattr(&path, "user.slow").unwrap());
@@ -145,7 +146,7 @@ fn waits_for_devices_run_side_by_side() {
     mounted.end();
 }
 
-/// Between its pieces, who copies can be signalled.
+/// A copy can be interrupted between its pieces.
 #[test]
 fn a_long_copy_is_asked_for_in_pieces() {
     const PIECE_BYTES_MAX: u64 = 64 << 20;
@@ -164,7 +165,7 @@ fn a_long_copy_is_asked_for_in_pieces() {
     mounted.end();
 }
 
-/// Who holds the device of a mount keeps it from ending.
+/// A process that holds the device of a mount keeps the mount alive.
 #[test]
 fn children_get_no_descriptor_of_the_device() {
     let test = "misbehaviour::children_get_no_descriptor_of_the_device";
@@ -178,7 +179,7 @@ fn children_get_no_descriptor_of_the_device() {
     mounted.end();
 }
 
-/// As `echo 1 >/sys/fs/fuse/connections/N/abort` does, for this mount's own connection.
+/// Like `echo 1 >/sys/fs/fuse/connections/N/abort`, for the connection of this mount.
 #[test]
 fn an_aborted_connection_is_an_end() {
     let test = "misbehaviour::an_aborted_connection_is_an_end";
@@ -196,7 +197,7 @@ fn an_aborted_connection_is_an_end() {
     mounted.wait();
 }
 
-/// Notes whether it was told that all is over.
+/// Records whether `shutdown` was called.
 struct Ending {
     inner: MemFs,
     has_ended: AtomicBool,
@@ -213,7 +214,7 @@ impl FileSystem for Ending {
     }
 }
 
-/// Writing back may take long, and the number of the mount be another's meanwhile.
+/// Writing back may take long, and the device number may be reused meanwhile.
 #[test]
 fn the_unmount_is_told_before_everything_is_written_back() {
     let inner = MemFs::default();

@@ -1,4 +1,4 @@
-//! A mount that is taken away on every path out of a test, and requests made without it.
+//! A mount that is removed on every path out of a test, and requests made without it.
 
 use fslab_vfs_testing::scratch;
 use std::path::Path;
@@ -13,10 +13,10 @@ use fslab_vfs::{
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
-/// For what must come soon. A machine with much else to do takes its time.
+/// Maximum waiting time for events that must happen soon, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Names the transport of mounts whose test does not choose one.
+/// Selects the transport of mounts whose test does not.
 pub const TRANSPORT: &str = "FSLAB_TEST_TRANSPORT";
 
 /// A mounted file system.
@@ -27,7 +27,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts, or says why that can't be done here.
+    /// Mounts, or prints why that is not possible.
     pub fn new(
         test: &str,
         file_system: Arc<dyn FileSystem>,
@@ -60,19 +60,20 @@ impl Mounted {
         self.end_and_then(|| ());
     }
 
-    /// As [`Self::end`]; calls something when it is unmounted.
+    /// Like [`Self::end`]; calls `unmounted` after the unmount.
     pub fn end_and_then(mut self, unmounted: impl FnOnce()) {
-        // Processes that other tests are just starting hold every descriptor until they run.
+        // Processes that other tests are starting hold all descriptors until they execute their
+        // program.
         soon("it is in use no more", || self.unmounter.unmount_if_unused().unwrap());
         self.session.take().unwrap().wait_and_then(unmounted).unwrap();
     }
 }
 
 impl Mounted {
-    /// Waits for a connection that ended by itself, and takes the dead mount away.
+    /// Waits for a connection that ended by itself, and removes the dead mount.
     pub fn wait(mut self) {
         self.session.take().unwrap().wait().unwrap();
-        // The session itself detaches nothing any more.
+        // The session itself no longer detaches anything.
         rustix::mount::unmount(self.point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 }
@@ -97,18 +98,18 @@ pub fn root() -> Request {
     }
 }
 
-/// Finds a file of the root directory.
+/// Returns the inode of a file in the root directory.
 pub fn find(file_system: &dyn FileSystem, name: &str) -> Ino {
     file_system.lookup(&root(), Ino::ROOT, Name::new(name.as_ref()).unwrap()).unwrap().attr.ino
 }
 
-/// Believes everything for an hour.
+/// Options with which the kernel caches names and attributes for an hour.
 pub fn believing() -> MountOptions {
     let hour = Duration::from_secs(3600);
     MountOptions { entry_timeout: hour, attr_timeout: hour, ..MountOptions::default() }
 }
 
-/// Waits for something that must come soon.
+/// Waits for a condition that must hold soon.
 pub fn soon(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -123,7 +124,7 @@ pub fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
     write_and_close(file_system, ino, opened, data)
 }
 
-/// Makes a file behind the mount.
+/// Creates a file behind the mount.
 pub fn make(file_system: &MemFs, parent: Ino, name: &str, data: &[u8]) -> Result<()> {
     let (name, mode) = (Name::new(name.as_ref())?, OpenMode::WRITE_ONLY);
     let (entry, opened) = file_system.create(&root(), parent, name, 0o644, mode)?;

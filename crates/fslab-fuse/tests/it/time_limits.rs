@@ -1,4 +1,4 @@
-//! Machines that let no request of a mount take long.
+//! Machines with a time limit for requests.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -12,14 +12,14 @@ use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 
 use crate::support::Mounted;
 
-/// The machine has one of each, for all who test on it.
+/// The machine's limits, shared by all tests on it.
 const LIMITS: [&str; 2] = ["default_request_timeout", "max_request_timeout"];
 
-/// Who sets the machine's limits locks this file, and keeps in it what they were, so that the next
-/// puts them back where a test was killed.
+/// A process that sets the machine's limits locks this file and saves the old values in it. If a
+/// test is killed, the next one restores them.
 const BEFORE: &str = "/run/fslab-test-request-limits";
 
-/// Values of the machine's limits, put back on every path out of a test.
+/// Values of the machine's limits, restored on every path out of a test.
 struct Limits {
     before: Vec<String>,
     record: File,
@@ -61,7 +61,7 @@ impl Drop for Limits {
     }
 }
 
-/// A mount that was made under limits, which other mounts of the machine see as short as possible.
+/// Makes a mount under limits, which affect other mounts of the machine as briefly as possible.
 fn mounted_under(
     test: &str,
     file_system: Arc<dyn FileSystem>,
@@ -81,7 +81,7 @@ fn mounted_under(
 
 #[test]
 fn the_longest_limit_is_asked_for() {
-    // The default, the maximum, and what is then in force.
+    // The default, the maximum, and the resulting limit.
     for (default_s, maximum_s, in_force_s) in
         [(0, 0, None), (40_000, 0, Some(65_535)), (30_000, 50_000, Some(50_000))]
     {
@@ -94,7 +94,7 @@ fn the_longest_limit_is_asked_for() {
     }
 }
 
-/// Reading waits until it is given up.
+/// Reads wait until they are cancelled.
 struct Waiting(MemFs);
 
 impl FileSystem for Waiting {
@@ -115,7 +115,7 @@ impl FileSystem for Waiting {
     }
 }
 
-/// The least limit there is: the kernel would abort the mount 15 to 30 s after the request.
+/// With the smallest limit, the kernel would abort the mount 15 to 30 s after the request.
 #[test]
 fn limits_of_the_machine_do_not_end_a_mount() {
     let test = "time_limits::limits_of_the_machine_do_not_end_a_mount";

@@ -1,4 +1,4 @@
-//! Mounts served over io_uring, and every other test of this crate over io_uring.
+//! Mounts served over io_uring; also runs all other tests of this crate over io_uring.
 
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +19,7 @@ use crate::support::{Mounted, TRANSPORT, soon};
 /// Whether the machine allows FUSE over io_uring.
 const ALLOWED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Holds the machine's permission at a value, alone, and sets it back at the end.
+/// Sets the machine's permission exclusively, and restores it at the end.
 struct Permission {
     before: String,
     _lock: File,
@@ -53,7 +53,7 @@ fn over_uring() -> MountOptions {
     MountOptions { transport: TransportChoice::Uring, ..MountOptions::default() }
 }
 
-/// Notes on which processors it is asked for attributes.
+/// Records on which processors attributes are requested.
 #[derive(Default)]
 struct Asked {
     inner: MemFs,
@@ -95,7 +95,7 @@ fn requests_are_served_on_the_processor_that_makes_them() {
     mounted.end();
 }
 
-/// Reads wait until they are let go.
+/// Reads block until the gate is opened.
 #[derive(Default)]
 struct Gate {
     inner: MemFs,
@@ -123,7 +123,7 @@ impl FileSystem for Gate {
     }
 }
 
-/// They come at once, and each of them takes as long as it likes: none may lie in the kernel until
+/// The requests arrive together, and each may take any time: none may stay in the kernel until
 /// another ends.
 #[test]
 fn many_requests_of_one_processor_that_wait_all_begin() {
@@ -186,7 +186,7 @@ fn every_test_of_a_mount_passes_over_io_uring() {
         .unwrap();
     let output = String::from_utf8_lossy(&tests.stdout);
     assert!(tests.status.success(), "{output}\n{}", String::from_utf8_lossy(&tests.stderr));
-    // None was left out by mistake.
+    // No test was omitted by mistake.
     let passed = output.matches("... ok").count();
     assert!(passed >= 30, "{passed} tests: {output}");
 }

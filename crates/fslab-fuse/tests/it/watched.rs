@@ -1,4 +1,4 @@
-//! A file system in memory that notes what it is asked, and can let two requests meet.
+//! A file system in memory that records its requests, and can make two requests meet.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -14,34 +14,34 @@ use parking_lot::{Condvar, Mutex};
 use crate::support::PATIENCE;
 
 thread_local! {
-    /// Whether this thread serves a listing, which looks names up by itself.
+    /// Whether this thread serves a listing, which looks up names itself.
     static LISTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts, and what else a test wants to know.
+/// Counters and other records for tests.
 #[derive(Default)]
 pub struct Watched {
     pub inner: MemFs,
-    /// Lookups that the kernel asked for.
+    /// Lookups requested by the kernel.
     pub lookups: AtomicUsize,
-    /// Lookups that came with a listing.
+    /// Lookups that were part of a listing.
     pub listed: AtomicUsize,
-    /// Requests for pieces of listings.
+    /// Requests for parts of listings.
     pub listings: AtomicUsize,
     pub links_read: AtomicUsize,
-    /// How often it was asked whether a program has capabilities of its own.
+    /// Number of requests for a program's capabilities.
     pub capabilities_read: AtomicUsize,
-    /// Bytes of each write.
+    /// Length of each write in bytes.
     pub writes: Mutex<Vec<usize>>,
-    /// Bytes that each copy was asked for.
+    /// Requested length of each copy in bytes.
     pub copies: Mutex<Vec<u64>>,
-    /// The groups that came with each file created.
+    /// The groups in each creating request.
     pub groups: Mutex<Vec<Option<Vec<u32>>>>,
-    /// Where reads wait for each other.
+    /// The point at which reads wait for each other.
     pub reads_meet: Option<Meeting>,
-    /// Where lookups wait for each other.
+    /// The point at which lookups wait for each other.
     pub lookups_meet: Option<Meeting>,
-    /// Whether files are opened for direct reading.
+    /// Whether files are opened for direct I/O.
     pub direct: bool,
     pub cache: Mutex<Option<Arc<dyn KernelCache>>>,
 }
@@ -148,7 +148,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// Where a request waits, for a bounded time, until another one is there too.
+/// A point where a request waits, for a limited time, until another one arrives.
 #[derive(Default)]
 pub struct Meeting {
     present: Mutex<usize>,
@@ -169,7 +169,7 @@ impl Meeting {
         *present -= 1;
     }
 
-    /// Whether two were there at once.
+    /// Whether two requests were there at once.
     pub fn has_met(&self) -> bool {
         self.met.load(Ordering::SeqCst) > 0
     }

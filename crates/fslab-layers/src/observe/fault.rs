@@ -1,36 +1,36 @@
-//! `fault`: a file system that fails as its script says.
+//! `fault`: a file system with injected faults.
 //!
-//! A script has one rule a line, read from the first to the last:
+//! A script has one rule per line; rules are applied from the first to the last:
 //!
 //! ```text
 //! OPERATIONS [on PATTERN] [CONDITION...] ACTION        # comment
 //! ```
 //!
 //! `OPERATIONS` are method names of [`FileSystem`], joined by `|`, or a group: `any`, `sync`
-//! (fsync, fsyncdir, syncfs), `change` (all that change something). A `PATTERN` is about the last
-//! name of a path, or, when it begins with `/`, about the whole path from the root of the layer;
-//! `*` stands for anything within a name, `**` for anything. A call that names two paths (rename,
-//! link, copy_file_range) is matched by either.
+//! (fsync, fsyncdir, syncfs), `change` (all that change something). A `PATTERN` is matched against
+//! the last name of a path. If it begins with `/`, it is matched against the whole path from the
+//! root of the layer. `*` matches anything within a name, `**` anything. A call with two paths
+//! (rename, link, copy_file_range) matches if either does.
 //!
-//! | condition | strikes, of the calls that operations and pattern are about, |
+//! | condition | which matching calls are struck |
 //! |---|---|
 //! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, from 1 |
-//! | `every N` | each N-th |
-//! | `chance P%` | each with this probability, drawn from the seed |
-//! | `times N` | the first N that the other conditions leave |
+//! | `every N` | every N-th |
+//! | `chance P%` | each with this probability, from the seed |
+//! | `times N` | the first N that meet the other conditions |
 //!
-//! | action | does |
+//! | action | effect |
 //! |---|---|
-//! | `error NAME` | fails; nothing is done (what is released is released all the same) |
-//! | `late NAME` | is done, then fails |
-//! | `skip` | does nothing and answers success; for what answers nothing, and for writes |
+//! | `error NAME` | fails without performing the call (releases are performed all the same) |
+//! | `late NAME` | performs the call, then fails |
+//! | `skip` | returns success without performing the call; for writes and calls without result |
 //! | `delay TIME`, `delay TIME..TIME` | waits first; ends with EINTR when the caller gives up |
-//! | `short SIZE` | reads, writes or copies at most so many bytes |
-//! | `flip N` | flips a bit in each of N bytes, of what is read, or of what is then written |
-//! | `flip at OFFSET` | flips the lowest bit of that byte of the file whenever it passes |
-//! | `full SIZE` | takes so many bytes in all, however often they are overwritten, then ENOSPC |
+//! | `short SIZE` | reads, writes or copies at most this many bytes |
+//! | `flip N` | flips a bit in each of N bytes of the data read or to be written |
+//! | `flip at OFFSET` | flips the lowest bit of this byte of the file in each read or write |
+//! | `full SIZE` | accepts this many bytes in total, including overwrites, then fails with ENOSPC |
 //!
-//! Example: the third fsync of a log fails, reads take 5 ms more, and one write in a thousand
+//! Example: the third fsync of a log fails, reads take 5 ms longer, and one write in a thousand
 //! below `/data` stores a wrong bit.
 //!
 //! ```text
@@ -39,9 +39,10 @@
 //! write on /data/** chance 0.1%       flip 1
 //! ```
 //!
-//! The same script, seed and order of calls give the same faults. What the kernel answers from its
-//! caches is no call: a rule about reads makes it forget its pages at each open, a rule about reads
-//! or writes takes passthrough away, and still, what was read once is not read again.
+//! The same script, seed and order of calls give the same faults. Reads from the kernel's caches
+//! are not calls. A rule about reads makes the kernel drop its pages at each open, and a rule about
+//! reads or writes disables passthrough. Even so, the kernel does not repeat a read of a cached
+//! page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,10 +111,10 @@ fn build(
     Ok(Arc::new(Fault::new(inner, program, Box::new(pause))))
 }
 
-/// Lets the time of a delay pass.
+/// Waits for the time of a delay.
 ///
 /// # Errors
-/// `EINTR` when the caller gave up meanwhile.
+/// `EINTR` if the caller gave up meanwhile.
 pub type Wait = dyn Fn(Duration, &Cancellation) -> std::result::Result<(), Errno> + Send + Sync;
 
 fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result<(), Errno> {
@@ -121,7 +122,7 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
     if passed { Ok(()) } else { Err(Errno::INTR) }
 }
 
-/// The layer. See the module's description for what a program can do.
+/// The layer. The module documentation describes the programs.
 pub struct Fault(Intercepted<Faults>);
 
 /// Injects the faults of a program into the operations of a file system.
@@ -140,13 +141,13 @@ impl Fault {
         Self(Intercepted { inner, interceptor })
     }
 
-    /// Puts another program in place; calls that are under way end by the old one, and files that
-    /// are open keep the passthrough that they have.
+    /// Replaces the program. Running calls end under the old one, and open files keep their
+    /// passthrough.
     pub fn replace(&self, program: Program) {
         *self.0.interceptor.program.write() = Arc::new(program);
     }
 
-    /// How often each rule was met so far.
+    /// The counters of all rules so far.
     #[must_use]
     pub fn counts(&self) -> Vec<RuleCount> {
         self.0.interceptor.program.read().counts()
@@ -168,7 +169,7 @@ impl Interceptor for Faults {
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
         if let Call::Forget { ino, lookups } = call {
-            // Below, the inode's number may be another's as soon as it is forgotten.
+            // Below, the inode's number may be reused as soon as it is forgotten.
             self.paths.write().forget(ino, lookups);
         }
         let (Some(request), Some(verdict)) = (request, self.judge(&call)) else {
@@ -179,7 +180,7 @@ impl Interceptor for Faults {
         self.strike(inner, request, call, verdict, perform)
     }
 
-    /// What is promised about an open file, less what would hide calls from the program.
+    /// Removes the properties of an open file that would hide calls from the program.
     fn opened(&self, opened: &mut Opened) {
         let program = self.program.read();
         if program.watches(Operation::Read) || program.watches(Operation::Write) {
@@ -191,7 +192,7 @@ impl Interceptor for Faults {
 }
 
 impl Faults {
-    /// What the program says about a call; `None` where it says nothing.
+    /// The effect of the program on a call; `None` if no rule matches the operation.
     fn judge(&self, call: &Call<'_>) -> Option<Verdict> {
         let operation = call.operation();
         let program = {
@@ -206,7 +207,7 @@ impl Faults {
         Some(program.judge(Transfer::of(call), &paths))
     }
 
-    /// Does a call as a verdict says.
+    /// Performs a call as modified by a verdict.
     fn strike<T: Reply>(
         &self,
         inner: &dyn FileSystem,
@@ -215,7 +216,7 @@ impl Faults {
         mut verdict: Verdict,
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
-        // What frees something is done in any case.
+        // Calls that release something are always performed.
         let frees = matches!(call, Call::Release { .. } | Call::Releasedir { .. });
         let begun = match self.begin(&verdict, request) {
             Err(error) if !frees => return Err(error),
@@ -259,7 +260,7 @@ impl Faults {
         Err(errno.into())
     }
 
-    /// Waits and fails as the verdict says; what is left of it concerns the call itself.
+    /// Waits and fails as the verdict demands; the rest of the verdict concerns the call itself.
     fn begin(&self, verdict: &Verdict, request: &Request) -> Result<()> {
         let waited = match verdict.delay {
             Duration::ZERO => Ok(()),
@@ -272,7 +273,7 @@ impl Faults {
         Ok(begun?)
     }
 
-    /// Notes where inodes are after a call that was done.
+    /// Updates the paths of inodes after a successful call.
     fn learn(&self, call: &Call<'_>, answer: Answer<'_>) {
         match (*call, answer) {
             (Call::Unlink { parent, name } | Call::Rmdir { parent, name }, _) => {

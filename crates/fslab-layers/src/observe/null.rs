@@ -1,7 +1,7 @@
-//! `null`: the layer that does nothing, to measure what a layer costs.
+//! `null`: a layer without any effect, to measure the cost of a layer.
 //!
-//! With `passthrough=off` every read and write comes through the daemon, as in the copying Wrapfs
-//! of Zadok et al. (2001); that is the honest base line for layers that change data.
+//! With `passthrough=off` every read and write passes through the daemon, as in the copying Wrapfs
+//! of Zadok et al. (2001). That is the fair baseline for layers that change data.
 
 use std::sync::Arc;
 

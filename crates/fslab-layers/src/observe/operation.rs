@@ -1,10 +1,10 @@
-//! Sets of operations, for layers that speak about them.
+//! Sets of operations, for layers that select operations.
 
 use std::collections::BTreeSet;
 
 pub use fslab_vfs::Operation;
 
-/// The operation of a name, if it is one that a caller waits for; nobody waits for `forget`.
+/// The operation with a name, if callers wait for its result; no caller waits for `forget`.
 #[must_use]
 pub fn awaited(name: &str) -> Option<Operation> {
     name.parse().ok().filter(|operation| *operation != Operation::Forget)

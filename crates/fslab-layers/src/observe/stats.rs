@@ -1,8 +1,7 @@
-//! `stats`: how often each operation was done, how it ended, how many bytes it moved and how long
-//! it took.
+//! `stats`: counts operations, results and bytes, and measures latencies.
 //!
-//! Counters are split over shards, so that threads don't wait for each other's cache lines; nothing
-//! is locked. Memory is bounded: 193 KiB a shard, at most 16 shards, made when first used.
+//! The counters are split into shards, so that threads don't contend for cache lines; nothing is
+//! locked. Memory is bounded: 193 KiB per shard and at most 16 shards, allocated at first use.
 
 mod counters;
 mod histogram;
@@ -51,7 +50,7 @@ struct Stats {
 }
 
 impl Watch for Stats {
-    /// When it began, in nanoseconds.
+    /// Start of the operation, in nanoseconds.
     type Begun = u64;
 
     fn begin(&self, call: &Call<'_>) -> u64 {

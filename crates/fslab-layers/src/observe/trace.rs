@@ -1,7 +1,8 @@
-//! `trace`: every operation with its arguments, result and duration, as Parquet.
+//! `trace`: records every operation with its arguments, result and duration, as Parquet.
 //!
-//! Loss-free: who finds the queue full waits for the writing thread. What reads and writes move
-//! comes through the daemon; what the kernel answers from its caches never reaches a layer.
+//! No record is lost: a thread that finds the queue full waits for the writing thread. All reads
+//! and writes pass through the daemon. Operations that the kernel answers from its caches never
+//! reach a layer.
 
 mod arguments;
 
@@ -92,12 +93,12 @@ struct Trace {
     recorder: Arc<Recorder>,
     clock: Arc<dyn Clock>,
     data: DataMode,
-    /// When the trace began.
+    /// Start of the trace.
     start_ns: u64,
 }
 
 impl Watch for Trace {
-    /// When it began, in nanoseconds of the clock.
+    /// Start of the operation, in nanoseconds of the clock.
     type Begun = u64;
 
     fn begin(&self, _: &Call<'_>) -> u64 {

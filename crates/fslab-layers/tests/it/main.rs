@@ -1,5 +1,5 @@
-//! Every layer of the registry, over every leaf, in process, under the conformance suite; and what
-//! each observer promises besides.
+//! Runs the conformance suite over every layer of the registry and every leaf, in process, and
+//! tests further guarantees of each observer.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod fault;
@@ -36,7 +36,7 @@ fn every_observer_conforms_over_a_host_directory() {
     }
 }
 
-/// For a quick look at one stack: FSLAB_TEST_STACK='null / mem:'.
+/// Runs the suite on a single stack, for example FSLAB_TEST_STACK='null / mem:'.
 #[test]
 fn a_stack_of_choice_conforms() {
     if let Ok(text) = std::env::var("FSLAB_TEST_STACK") {

@@ -1,4 +1,4 @@
-//! `stats` counts what was done, exactly, from many threads at once.
+//! `stats` counts exactly, even from many threads at once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fslab_layers::{LayerChoice, OperationReport, Report, StackContext};
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
 use fslab_vfs_testing::client::Client;
 
-/// A clock that goes 1000 ns at each look: every operation takes just that.
+/// A clock that advances 1000 ns at each reading, so every operation takes exactly that long.
 fn counted(stack: &str) -> (Arc<dyn FileSystem>, StackContext) {
     let context = StackContext::new(Arc::new(SteppingClock::new(1000)));
     let stack = crate::stack(stack);

@@ -1,4 +1,4 @@
-//! `trace` records everything, and what it records can be done again.
+//! `trace` records everything, and its records can be replayed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ fn replay(records: &[Record], target: &dyn FileSystem) -> Replayed {
     replayer.finish()
 }
 
-/// Every path of a tree with what `stat` shows but for times, and its contents or target.
+/// All paths of a tree with the attributes of `stat` except times, and their contents or targets.
 fn tree(file_system: &dyn FileSystem) -> BTreeMap<String, String> {
     fn walk(client: &Client<'_>, at: Ino, path: &str, found: &mut BTreeMap<String, String>) {
         for name in client.names(at).unwrap() {
@@ -83,14 +83,15 @@ fn every_operation_is_recorded_with_its_arguments() {
     assert!(write.time_ns.is_some() && write.thread > 0 && write.start_ns >= created.start_ns);
 }
 
-/// The whole conformance suite, recorded with its data and done again on fresh memory: every
-/// operation must come out as recorded, but for what depends on time and on the caller's process.
+/// The whole conformance suite, recorded with its data and replayed on a new memory file system.
+/// Every operation must have its recorded result, except for effects of time and of the caller's
+/// process.
 #[test]
 fn the_conformance_suite_can_be_replayed() {
     let scratch = TempDir::new().unwrap();
     let (file_system, place) = traced(&scratch, ",data=full");
     let make = || Box::new(Arc::clone(&file_system)) as Box<dyn FileSystem>;
-    // Those with threads have no order of their own to repeat.
+    // Cases with threads have no order that could be repeated.
     let report = run_all(&make, &[("concurrency/*", "is about the order of threads")]);
     assert!(report.is_success(), "{report}");
     let client = Client::new(&*file_system);

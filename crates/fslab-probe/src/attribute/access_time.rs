@@ -1,4 +1,4 @@
-//! `access-time`: when reading a file changes its access time.
+//! `access-time`: when a read updates a file's access time.
 
 use std::fs::{File, FileTimes};
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_hours(1);
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "access time after a read, old and future ones before it";
     let now = SystemTime::now();
-    // Setting times changes the change time to now: older than that, and younger than that.
+    // Setting times sets the change time to now; try an access time before and after that.
     let old = is_set_by_reading(ground, now - HOUR)?;
     let future = is_set_by_reading(ground, now + HOUR)?;
     Ok(Finding::by(match (old, future) {

@@ -1,7 +1,7 @@
-//! `allocation-unit`: by how much the space that a file takes grows.
+//! `allocation-unit`: the step by which a file's allocated space grows.
 //!
-//! With ext4's clusters (bigalloc) it is more than a block. Files are made anew for each size and
-//! closed before they are looked at, because file systems reserve more for files that grow.
+//! With ext4's clusters (bigalloc) it is larger than a block. A new file is made for each size and
+//! closed before it is examined, because file systems preallocate space for growing files.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use crate::search::first_true;
 pub(super) static SPEC: Attribute =
     in_directory("allocation-unit", "by how many bytes the space grows that a file takes", find);
 
-/// From here files grow: too large to be stored within an inode, and before the first indirect
-/// block could be full (with 1 KiB blocks that is at 268 KiB).
+/// The smallest file size tried. It is too large to be stored in an inode, and before the first
+/// indirect block could be full (268 KiB with blocks of 1 KiB).
 const FROM: u64 = 96 << 10;
 
-/// Units above this are not looked for.
+/// Maximum unit that is searched for.
 const LARGEST: u64 = 1 << 20;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -49,12 +49,12 @@ fn nothing(series: Vec<Point>) -> Finding {
     Finding::by(Method::failed("bytes of data until more is taken", reason, series))
 }
 
-/// That a method does not apply, because the unit is not known.
+/// Returns the finding that a method does not apply because the unit is unknown.
 pub(super) fn unknown(name: &'static str) -> Finding {
     Finding::none(name, "the allocation unit is not known")
 }
 
-/// The unit where it is known, found once a ground.
+/// Returns the unit if it can be found; it is searched for once per ground.
 pub(crate) fn known(ground: &Ground) -> io::Result<Option<u64>> {
     if let Some(known) = ground.allocation_unit.get() {
         return Ok(*known);

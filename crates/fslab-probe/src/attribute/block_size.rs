@@ -1,9 +1,10 @@
-//! `block-size`: the smallest piece of a file that can be there while its neighbours are holes.
+//! `block-size`: the smallest piece of a file that can hold data between holes.
 //!
-//! Three methods: where the data around one written byte begin and end (SEEK_DATA), how long
-//! the extent is that FIEMAP shows, and how much the device is told to write when one byte is
-//! overwritten synchronously. The last is an upper bound (journals and copies on write add to it),
-//! so that it only confirms. `st_blksize` is no method: XFS answers 4096 whatever its blocks are.
+//! There are three methods. The first finds where the data around one written byte begins and ends
+//! (SEEK_DATA). The second takes the length of the extent that FIEMAP reports. The third counts
+//! what is written to the device when one byte is overwritten synchronously; journals and
+//! copy-on-write add to it, so it is an upper bound that only confirms. `st_blksize` is not used:
+//! XFS returns 4096 for any block size.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -23,10 +24,10 @@ pub(super) static SPEC: Attribute = Attribute {
     find,
 };
 
-/// Where the one byte lies: aligned to any block size, with a hole before and after it.
+/// Offset of the one byte: aligned to any block size, with a hole before and after it.
 const PLACE: u64 = 4 << 20;
 
-/// Bytes overwritten, each alone; the smallest answer counts.
+/// Number of bytes overwritten, one at a time; the smallest result counts.
 const OVERWRITES: u64 = 16;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -64,7 +65,7 @@ fn by_extent(scratch: &Scratch) -> Method {
     }
 }
 
-/// Confirms a size that another method found, or stays silent.
+/// Confirms a size found by another method, or gives no value.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "bytes written to the device for one byte, at least";
     let Some(device) = ground.device else {

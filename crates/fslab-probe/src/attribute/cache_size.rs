@@ -1,11 +1,11 @@
-//! `cache-size`, `cache-bound`: how much of a file stays in memory, and what bounds that.
+//! `cache-size`, `cache-bound`: how much of a file stays in the page cache, and what limits it.
 //!
-//! A file is read twice. As long as it fits, all of its pages are resident after the first reading
-//! and the second asks the device for nothing. A file that is a little larger loses pages while it
-//! is read, and those are the ones wanted next, so that the second reading finds none: a cliff,
-//! where a time a block (the original method) shows a slope. A process in a memory control group
-//! has its cache bounded by that, 10 to 15 percent below the limit, because the group pays for
-//! more than pages of files.
+//! A file is read twice. If it fits, all of its pages are resident after the first read, and the
+//! second read requests nothing from the device. A slightly larger file loses pages while it is
+//! read. These are the pages needed next, so the second read finds none. The result is a cliff,
+//! where the time per block (the original method) shows a slope. A memory control group limits the
+//! cache of its processes. The cache ends 10 to 15 percent below the limit, because the group also
+//! pays for other memory.
 
 use std::io;
 
@@ -34,15 +34,15 @@ pub(super) static BOUND: Attribute = in_directory(
     bound,
 );
 
-/// Sizes are told apart by this.
+/// Resolution of sizes in bytes.
 const STEP: u64 = PIECE;
 
-/// What two readings of the beginning of a file did.
+/// The results of reading the beginning of a file twice.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readings {
-    /// Bytes that were resident after the first.
+    /// Number of bytes resident after the first read.
     resident: u64,
-    /// Bytes that the device read for the second; `None` where no device counts.
+    /// Number of bytes that the device read during the second; `None` if no device counts.
     read_again: Option<u64>,
 }
 
@@ -74,8 +74,8 @@ fn residents(readings: &[(u64, Readings)]) -> Vec<Point> {
     readings.iter().map(|(length, reading)| Point { x: *length, y: reading.resident }).collect()
 }
 
-/// Confirms where the device says the same of every size that was tried. It counts what others
-/// read too, so that it never denies.
+/// Confirms a value if the device agrees for every size that was tried. It also counts requests of
+/// other programs, so it never contradicts.
 fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
     const NAME: &str = "largest file that the device is not asked for again";
     let told: Option<Vec<_>> = readings
@@ -95,7 +95,7 @@ fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
 
 fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::Result<Readings> {
     fadvise(&file.file, 0, None, Advice::DontNeed)?;
-    // Pages beyond the length would count too.
+    // Read-ahead pages beyond the length would be counted too.
     fadvise(&file.file, 0, None, Advice::Random)?;
     file.read_all(length)?;
     let resident = cachestat(&file.file, 0)?.cached * rustix::param::page_size() as u64;
@@ -124,7 +124,7 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![by_limit, by_loss(ground, available)?]))
 }
 
-/// Pages that are lost while much more memory is free are lost to a limit.
+/// Pages lost while much memory is free were lost because of a limit.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
     const NAME: &str = "what is lost of a file while other memory is free";
     let length = ground.options.budget / 2 / STEP * STEP;

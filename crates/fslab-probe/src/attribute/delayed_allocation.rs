@@ -1,4 +1,4 @@
-//! `delayed-allocation`: whether blocks are chosen only when data are written back.
+//! `delayed-allocation`: whether blocks are allocated only when data is written back.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// Little enough not to be written back at once.
+/// Small enough that it is not written back at once.
 const LENGTH: u64 = 256 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {

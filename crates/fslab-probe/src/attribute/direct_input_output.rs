@@ -1,5 +1,5 @@
-//! `direct-io-offset`, `direct-io-memory`: to what offsets and addresses must be aligned for reads
-//! and writes past the page cache.
+//! `direct-io-offset`, `direct-io-memory`: the alignment of offsets and addresses that direct I/O
+//! requires.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ pub(super) static MEMORY: Attribute =
         find(ground, |alignment| (alignment, LARGEST))
     });
 
-/// Whatever is aligned to this is aligned enough.
+/// The largest alignment that is tried; no device requires more.
 const LARGEST: usize = 64 << 10;
 
 fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Finding> {
@@ -48,7 +48,7 @@ fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Findin
         alignment /= 2;
     }
     Ok(Finding::by(match least {
-        // Btrfs does it, and says so by not answering statx's question.
+        // Btrfs does this, and therefore does not report the alignment in statx.
         Some(1) => {
             Method::failed(NAME, "any alignment will do: reads go through the cache", series)
         }
@@ -57,8 +57,8 @@ fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Findin
     }))
 }
 
-/// Reads from an offset and to an address that are aligned to these powers of two and to no
-/// larger ones.
+/// Reads with an offset and an address that are aligned to these powers of two, but to no larger
+/// ones.
 fn try_read(file: &File, memory: usize, offset: usize) -> bool {
     let mut buffer = vec![0_u8; 4 * LARGEST];
     let misaligned = |alignment: usize| if alignment == LARGEST { 0 } else { alignment };

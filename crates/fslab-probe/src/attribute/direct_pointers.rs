@@ -1,8 +1,8 @@
-//! `direct-pointers`: how many blocks of a file its inode points to by itself.
+//! `direct-pointers`: how many blocks of a file its inode points to directly.
 //!
-//! A file with one more block takes another for pointers, which is seen in `st_blocks`. Extent
-//! file systems stay flat: the "12 direct pointers" that a timing method once found on ext4 can't
-//! come from extents, of which the inode holds four, of any length.
+//! A file with one block more needs an additional pointer block, which shows in `st_blocks`. File
+//! systems with extents show no step. The "12 direct pointers" that a timing method once found on
+//! ext4 can't come from extents: an inode holds four of any length.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// More direct pointers than this fit in no inode.
+/// Maximum number of direct pointers; no inode has room for more.
 const MOST: u64 = 64;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -34,7 +34,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![whole, sparse]))
 }
 
-/// Looks for the number of blocks from which on a file takes more than it has data.
+/// Searches for the first number of blocks at which a file takes more space than its data.
 fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::Result<Method> {
     let mut series = Vec::new();
     let mut ask = |blocks: u64| -> io::Result<u64> {
@@ -53,7 +53,7 @@ fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::
     })
 }
 
-/// What a file takes beyond its one block, which is the one with this index.
+/// Returns the space that a file with only the block at `index` takes beyond that block.
 pub(super) fn overhead_of_one_block(ground: &Ground, unit: u64, index: u64) -> io::Result<u64> {
     let scratch = ground.fresh()?;
     let block = vec![0x5a; usize::try_from(unit).map_err(io::Error::other)?];

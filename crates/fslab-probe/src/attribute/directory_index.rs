@@ -1,13 +1,13 @@
-//! `directory-index`: whether finding a name in a large directory costs more than in a small one.
+//! `directory-index`: whether finding a name costs more in a large directory than in a small one.
 //!
-//! A creation looks for its name first, so that a directory which is searched from its beginning
-//! makes creations dearer with every name. Here only the search is done, for names that are not
-//! there: it changes nothing, has to look everywhere, and can be repeated. The processor time
-//! of the kernel on behalf of this thread is what grows; it grows sixteenfold or hardly at all,
-//! so that no noise can make one out of the other, and what lies between is no answer.
+//! A create first searches for its name, so without an index creates get slower with every name.
+//! Here only the search is measured, for names that do not exist. Such a search changes nothing,
+//! has to look everywhere, and can be repeated. The measured value is the kernel's processor time
+//! for this thread. It grows sixteenfold or hardly at all, so noise cannot turn one into the other.
+//! Values in between give no answer.
 //!
-//! An index that keeps names in the order of their hashes splits blocks of the directory, which
-//! then is larger than its names: that confirms.
+//! An index in hash order splits blocks of the directory, which then is larger than its names; this
+//! confirms an index.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,20 +26,22 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// Names in the directory when it is measured; the last is sixteen times the first.
+/// Numbers of names in the directory when it is measured; the last is sixteen times the first.
 const SIZES: [u64; 3] = [512, 2048, 8192];
 
-/// Searches that are timed together.
+/// Number of searches that are timed together.
 const SEARCHES: u64 = 200;
 
-/// Times that is done; the least counts.
+/// Number of repetitions; the fastest counts.
 const ROUNDS: u32 = 9;
 
-/// Sixteen times the names cost at least this much more without an index, at most that with one.
+/// With sixteen times the names, a search costs at least the first factor more without an index,
+/// and at most the second with one.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 
-/// Length of the names: three hundred blocks of 4 KiB would hold the last size, linear.
+/// Length of the names in bytes: the largest directory takes about a hundred blocks of 4 KiB if
+/// linear.
 const NAME_LENGTH: usize = 40;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -72,14 +74,14 @@ fn name(kind: &str, number: u64) -> String {
     format!("{kind}-{number:0width$}", width = NAME_LENGTH - kind.len() - 1)
 }
 
-/// Nanoseconds that a search takes at least.
+/// Returns the smallest cost of a search in nanoseconds.
 fn least_cost(directory: &Path, size: u64, in_this_process: bool) -> io::Result<u64> {
-    // A file system in user space works elsewhere, while this thread waits.
+    // A file system in user space works in other threads while this thread waits.
     let clock = if in_this_process { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
     let mut least = u64::MAX;
     for round in 0..u64::from(ROUNDS) {
-        // New names each time: the kernel remembers what it did not find. They are made before,
-        // so that nothing but searching is timed.
+        // New names each time, because the kernel caches failed lookups. The paths are made before,
+        // so that only searching is timed.
         let number = |search| (size * u64::from(ROUNDS) + round) * SEARCHES + search;
         let paths: Vec<_> =
             (0..SEARCHES).map(|search| directory.join(name("gone", number(search)))).collect();
@@ -124,12 +126,12 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
     }
 }
 
-/// Directories of ext2 and its successors are files of blocks: one that grew by splitting full
-/// blocks in two has many that are half empty. Other file systems' directory sizes mean other
-/// things.
+/// Judges by the size of the directory. In ext2 and its successors a directory is a file of blocks:
+/// after splits of full blocks, many blocks are half empty. In other file systems the size means
+/// something else.
 fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     const NAME: &str = "bytes of the directory, by number of names";
-    /// A name's entry: inode, lengths, kind, and the name, padded to four.
+    /// Size of a name's entry: inode, lengths, kind, and the name, padded to four bytes.
     const ENTRY: u64 = 8 + NAME_LENGTH as u64;
     if !file_system.starts_with("ext") {
         return Method::failed(NAME, "says nothing about an index here", series);
@@ -137,7 +139,7 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
     };
-    // Blocks end where the next entry would not fit: at most a twentieth is lost to that.
+    // A block ends where the next entry does not fit, which wastes at most a twentieth.
     let word = if last.y > ENTRY * last.x * 115 / 100 { "yes" } else { "no" };
     Method::found(NAME, Value::Word(word), series)
 }

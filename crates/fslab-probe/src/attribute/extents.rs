@@ -1,10 +1,10 @@
-//! `extents-in-inode`, `extents-a-block`: how many extents an inode and a block of the extent tree
-//! hold; what direct pointers and fan-out are to file systems with extents.
+//! `extents-in-inode`, `extents-a-block`: how many extents fit into an inode and into a block of
+//! the extent tree. For file systems with extents they correspond to direct pointers and fan-out.
 //!
 //! Every second block of a contiguous file is punched out. Each punch frees one block and makes one
-//! extent more, until the place for extents is full: then a new block of the tree is taken at the
-//! same time, and nothing is freed. (Writing every second block would not do: XFS would allocate
-//! what lies between at once.)
+//! more extent. When the place for extents is full, a new tree block is allocated at the same time,
+//! so nothing is freed. Writing every second block instead would fail: XFS would at once allocate
+//! the blocks between.
 
 use std::io;
 
@@ -24,11 +24,11 @@ pub(super) static IN_BLOCK: Attribute =
         find(ground, 1)
     });
 
-/// Punches until the place for extents must have overflowed: inodes hold a few dozen, and a 64 KiB
-/// block of 16-byte extents 4096, of which only what takes reasonable time is tried.
+/// Number of punches after which the place for extents should have overflowed. Inodes hold a few
+/// dozen. A 64 KiB block of 16-byte extents holds 4096, of which only a reasonable number is tried.
 const PUNCHES: [u64; 2] = [40, 1000];
 
-/// Files that are tried until one is contiguous.
+/// Number of files that are tried until one is contiguous.
 const TRIES: u32 = 5;
 
 fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
@@ -67,12 +67,12 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
     Ok(Finding::by(Method::failed(name, reason, series)))
 }
 
-/// A file of one extent; `None` where there are no extents or none could be had.
+/// Makes a file of one extent; `None` if there are no extents or no file was contiguous.
 fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     for _ in 0..TRIES {
         let scratch = ground.fresh()?;
-        // Space that is asked for at once is in one piece more often than space that is written
-        // to bit by bit. Where it can't be asked for, writing has to do.
+        // Space allocated at once is contiguous more often than space allocated by successive
+        // writes. Without fallocate, writing has to do.
         let reserved = rustix::fs::fallocate(&scratch.file, FallocateFlags::empty(), 0, length);
         tracing::debug!(?reserved, length, "asking for a contiguous file");
         scratch.fill(0, length)?;
@@ -90,7 +90,7 @@ fn extents(scratch: &Scratch) -> Option<u64> {
 
 fn punch_block(scratch: &Scratch, unit: u64, block: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Nothing of the file is dirty: what is freed and taken is so at once.
+    // Nothing of the file is dirty, so blocks are freed and allocated immediately.
     Ok(rustix::fs::fallocate(&scratch.file, flags, block * unit, unit)?)
 }
 

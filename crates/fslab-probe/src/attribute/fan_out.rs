@@ -1,8 +1,8 @@
-//! `pointer-fan-out`, `pointer-depth`: how many pointers a block of pointers holds, and through
-//! how many of them the end of the largest file is reached.
+//! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block holds, and how many levels
+//! of such blocks lead to the end of the largest file.
 //!
 //! A sparse file with one block at a growing index takes one, two, three and four blocks. The
-//! lengths of the second and the third step are the fan-out and its square.
+//! lengths of the second and third step are the fan-out and its square.
 
 use std::io;
 
@@ -21,10 +21,10 @@ pub(super) static DEPTH: Attribute = in_directory(
     depth,
 );
 
-/// Blocks of pointers hold at most as many as a 64 KiB block of 4-byte pointers.
+/// Maximum fan-out: that of a 64 KiB block of 4-byte pointers.
 const MOST: u64 = 1 << 14;
 
-/// More than any number of direct pointers.
+/// An upper bound of the number of direct pointers.
 const DIRECT_MOST: u64 = 64;
 
 fn fan_out(ground: &Ground) -> io::Result<Finding> {

@@ -1,7 +1,7 @@
-//! `inline-data`: how many bytes of a file are kept within its inode or metadata.
+//! `inline-data`: how many bytes of a file are stored in its inode or metadata.
 //!
-//! By `st_blocks` (ext4 takes no block for them) and by FIEMAP's flag (Btrfs counts a block all
-//! the same). That neither shows anything means there is none.
+//! The methods use `st_blocks` (ext4 allocates no block) and FIEMAP's flag (Btrfs counts a block
+//! anyway). If neither shows anything, there is no inline data.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// Larger than any metadata block in use.
+/// Larger than any metadata block in use, in bytes.
 const MOST: u64 = 64 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -33,7 +33,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(agree(blocks, flag)))
 }
 
-/// The largest size that is inline; 0 for none.
+/// Returns the largest inline size; 0 if there is none.
 fn limit(
     name: &'static str,
     mut is_inline: impl FnMut(u64) -> io::Result<Option<bool>>,
@@ -61,7 +61,7 @@ fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
     Ok(extents.map(|extents| extents.first().is_some_and(is_inline)))
 }
 
-/// Blocks that are counted although data are inline prove nothing against FIEMAP.
+/// Resolves a contradiction: file systems may count a block although FIEMAP reports inline data.
 fn agree(blocks: Method, flag: Method) -> Vec<Method> {
     let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
     if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {

@@ -1,11 +1,11 @@
-//! `journal`: what is written twice, so that a power cut leaves a consistent whole.
+//! `journal`: what is written twice, so that a power cut leaves a consistent file system.
 //!
-//! The device counts. A file's mode is changed and the file synced: without a journal the block
-//! of its inode is written and that is all. A journal is seen in two ways: the block is written
-//! once more when everything is synced (to its place, after the journal); and one file's sync
-//! writes what was changed of other files too, because a transaction has all of it. Data that are
-//! overwritten are written once by a journal of metadata, twice by one of data. Where overwriting
-//! moves data to another place, nothing is written twice, and the question does not arise.
+//! The device's counters are used. A file's mode is changed and the file synced; without a journal
+//! only the block of its inode is written. A journal shows in two ways. The block is written again
+//! when everything is synced: to its place, after the journal. And the sync of one file also writes
+//! changes of other files, because a transaction contains them all. Overwritten data is written
+//! once by a metadata journal and twice by a data journal. If overwriting moves data to another
+//! place, nothing is written twice, and the question does not apply.
 
 use std::fs::Permissions;
 use std::io;
@@ -25,13 +25,13 @@ pub(super) static SPEC: Attribute = Attribute {
     find,
 };
 
-/// Data that are overwritten: much more than the metadata of doing so.
+/// Size of the overwritten data in bytes: much more than the metadata written with it.
 const DATA: u64 = 4 << 20;
 
-/// Files whose modes are changed together: more than a block of inodes holds.
+/// Number of files whose modes are changed together: more than a block of inodes holds.
 const FILES: usize = 128;
 
-/// Times that each count is taken; the least counts, and must be that of more than half.
+/// Number of repetitions; the smallest count is used and must occur in more than half of them.
 const TIMES: usize = 6;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -61,16 +61,16 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(conclude(&Counts { overwritten, one, again, many })))
 }
 
-/// Bytes that the device was told to write.
+/// Numbers of bytes written to the device.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    /// For [`DATA`] overwritten and everything synced.
+    /// For overwriting [`DATA`] and syncing everything.
     overwritten: u64,
-    /// For the sync of one file whose mode was changed.
+    /// For syncing one file after changing its mode.
     one: u64,
     /// For syncing everything after that.
     again: u64,
-    /// For the sync of one file after the modes of many were changed.
+    /// For syncing one file after changing the modes of many.
     many: u64,
 }
 
@@ -94,7 +94,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let name = "bytes written by one file's sync after many were changed";
     let by_company = match (many > one, again > 0) {
         (true, _) => Method::found(name, Value::Word(word), series(one, many)),
-        // Only what is synced is written at first, and more later: ext4's fast commits.
+        // Only the synced file is written at first, and more later: the fast commits of ext4.
         (false, true) => Method::failed(name, "only what concerns the file", series(one, many)),
         (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
     };
@@ -111,7 +111,7 @@ fn moved(overwritten: u64) -> Method {
     Method::found("where data lie before and after", Value::Word("copy-on-write"), series)
 }
 
-/// Where a file's data begin on the device; `None` where that is not told.
+/// Returns the address of a file's data on the device; `None` if it is not reported.
 fn place(data: &Scratch) -> io::Result<Option<u64>> {
     data.file.sync_all()?;
     Ok(data.extents().ok().and_then(|extents| Some(extents.first()?.fe_physical)))
@@ -126,14 +126,14 @@ fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {
     Ok((BlockCounters::read(device)? - before).sectors_written * SECTOR)
 }
 
-/// What was committed by one sync of everything is written to its place by the next.
+/// Syncs twice: the second sync writes to its place what the first committed to the journal.
 fn sync_everything(file: &Scratch) -> io::Result<()> {
     rustix::fs::syncfs(&file.file)?;
     Ok(rustix::fs::syncfs(&file.file)?)
 }
 
-/// Changes the modes of files and syncs the first: bytes written for that, and for then syncing
-/// everything.
+/// Changes the modes of files and syncs the first. Returns the bytes written by that, and by then
+/// syncing everything.
 fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u64, u64)> {
     let Some(first) = files.first() else { return Ok((0, 0)) };
     sync_everything(first)?;
@@ -149,7 +149,8 @@ fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u
     Ok((bytes(synced - before), bytes(BlockCounters::read(device)? - synced)))
 }
 
-/// The least pair of several, seen by more than half: a device that others write to has none.
+/// Returns the smallest of several pairs if more than half are equal to it; otherwise another
+/// program uses the device.
 fn both(mut count: impl FnMut(usize) -> io::Result<(u64, u64)>) -> io::Result<Option<(u64, u64)>> {
     let mut counts = (0..TIMES).map(&mut count).collect::<io::Result<Vec<_>>>()?;
     counts.sort_unstable();
@@ -160,7 +161,7 @@ fn both(mut count: impl FnMut(usize) -> io::Result<(u64, u64)>) -> io::Result<Op
 mod tests {
     use super::*;
 
-    /// As they were counted on Linux 6.18, in bytes.
+    /// Checks the conclusion from counts measured on Linux 6.18, in bytes.
     #[track_caller]
     fn check(overwritten: u64, one: u64, again: u64, many: u64, expected: &'static str) {
         let counts = Counts { overwritten, one, again, many };
@@ -174,7 +175,7 @@ mod tests {
         check(DATA + block, block, 0, block, "none");
         check(DATA + 4 * block, 3 * block, block, 10 * block, "metadata");
         check(2 * DATA + 9 * block, 3 * block, block, 10 * block, "data");
-        // ext4 with fast commits, and XFS, whose copies come later.
+        // ext4 with fast commits, and XFS: both write to the final place later.
         check(DATA + 5 * block, block, 4 * block, block, "metadata");
         check(DATA + 1024, 1024, 0, 16 * 1024, "metadata");
     }

@@ -1,4 +1,4 @@
-//! `file-size-max`, `links-max`: found by trying, not read off.
+//! `file-size-max`, `links-max`: found by trying, not taken from reported limits.
 
 use std::os::unix::fs::FileExt;
 use std::{fs, io};
@@ -16,10 +16,10 @@ pub(super) static FILE_SIZE: Attribute =
 pub(super) static LINKS: Attribute =
     in_directory("links-max", "names that one file may have", links);
 
-/// Offsets are signed.
+/// Maximum offset; offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Links that are tried. Some file systems allow two thousand million.
+/// Maximum number of links that are tried; some file systems permit two billion.
 const LINKS_TRIED: u64 = 70_000;
 
 fn file_size(ground: &Ground) -> io::Result<Finding> {
@@ -35,7 +35,7 @@ fn file_size(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![truncate, by_write(ground, largest)?]))
 }
 
-/// The largest size that truncate takes, and what it was told from.
+/// Returns the largest size that truncate accepts, and the measured points.
 pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
     let mut series = Vec::new();
     let first_refused = first_true(0, OFFSET_MAX, |length| {
@@ -47,7 +47,7 @@ pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
     Ok((first_refused.map_or(OFFSET_MAX, |first_refused| first_refused - 1), series))
 }
 
-/// Writes the last byte of the largest file, and tries to write one after it.
+/// Writes the last byte of the largest file and tries to write one more.
 fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
     const NAME: &str = "end of the last byte that write takes";
     let scratch = ground.fresh()?;
@@ -69,7 +69,7 @@ fn links(ground: &Ground) -> io::Result<Finding> {
         return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: left out when gentle")));
     }
     let scratch = ground.fresh()?;
-    // A directory of their own, so that they go in one piece with the ground.
+    // They are in a directory of their own, which is removed together with the ground.
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     let mut refusal = None;

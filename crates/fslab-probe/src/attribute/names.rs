@@ -1,5 +1,5 @@
-//! `name-length-max`, `path-length-max`, `case`, `normalisation`: what names may be and which are
-//! the same.
+//! `name-length-max`, `path-length-max`, `case`, `normalisation`: the permitted names, and which
+//! names are equal.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -29,10 +29,10 @@ pub(super) static NORMALISATION: Attribute = in_directory(
     |ground| same(ground, "caf\u{e9}", "cafe\u{301}", ["folded", "bytes"]),
 );
 
-/// Longer than any path.
+/// Maximum name length that is tried.
 const LONGEST: u64 = 4096;
 
-/// Paths are tried up to this.
+/// Maximum path length that is tried.
 const LONGEST_PATH: u64 = 64 << 10;
 
 fn length(ground: &Ground) -> io::Result<Finding> {
@@ -50,7 +50,8 @@ fn length(ground: &Ground) -> io::Result<Finding> {
             None => Method::failed(name, format!("{LONGEST} bytes are taken"), series),
         })
     };
-    // A limit of bytes is the same for wide letters, where they fit evenly; one of letters is not.
+    // A limit in bytes gives the same length with wide letters if they fit evenly; a limit in
+    // letters does not.
     let plain = longest("longest name of one-byte letters", "n")?;
     let wide = longest("longest name of three-byte letters", "\u{20ac}")?;
     let fits = |method: &Method| match method.outcome {
@@ -63,7 +64,7 @@ fn length(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(plain))
 }
 
-/// Makes a file and removes it; the inner error says that the name is too long.
+/// Makes and removes a file; the inner error means that the name is too long.
 fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
     match File::create_new(path) {
         Ok(_file) => fs::remove_file(path).map(Ok),
@@ -72,7 +73,8 @@ fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
     }
 }
 
-/// A path may go through the same directory again and again, so that no tree has to be made.
+/// Probes the path length. A path may pass through the same directory repeatedly, so no tree is
+/// needed.
 fn path(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "longest path by which a file is found";
     let scratch = ground.fresh()?;
@@ -81,7 +83,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     let least = path.len() as u64;
     let mut series = Vec::new();
     let first_refused = first_true(least, LONGEST_PATH, |length| {
-        // As many slashes before the name as are missing.
+        // Insert as many slashes before the name as bytes are missing.
         let directory = &path[..path.len() - name.len()];
         let slashes = vec![b'/'; (length - least) as usize];
         let long = [directory, &slashes, name].concat();
@@ -99,7 +101,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     }))
 }
 
-/// Whether a file made by one name is found by another.
+/// Whether a file made under one name is found under another.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
     const NAME: &str = "looking for one name where the other was made";
     let directory = ground.fresh_path();

@@ -1,4 +1,4 @@
-//! `supports-*`: what can be done beyond reading and writing, found by doing it.
+//! `supports-*`: operations beyond reading and writing, found by performing them.
 
 use std::os::unix::fs::FileExt;
 use std::{fs, io};
@@ -83,7 +83,7 @@ pub(super) static VERITY: Attribute = in_directory(
     },
 );
 
-/// What fs-verity sums at a time: the only size that every version has.
+/// Block size of fs-verity: the only one that every version supports.
 const BLOCK_OF_SUMS: u32 = 4096;
 
 pub(super) static UNNAMED: Attribute =
@@ -105,7 +105,7 @@ pub(super) static USER_XATTR: Attribute =
         })
     });
 
-/// The pieces that ranges consist of: a multiple of every block and cluster in use.
+/// Length of a range in bytes: a multiple of every block and cluster size in use.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 3;
 const MIDDLE: std::ops::Range<usize> = PIECE..2 * PIECE;
@@ -121,7 +121,7 @@ fn content(scratch: &Scratch) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Changes the middle piece and compares the whole file with what it should be.
+/// Changes the middle piece and compares the whole file with the expected content.
 fn change(
     ground: &Ground,
     flags: FallocateFlags,
@@ -146,7 +146,7 @@ fn conclude(
     }))
 }
 
-/// Whether an error says that the file system can't do it at all.
+/// Whether an error means that the file system does not support the operation.
 fn means_no(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     [Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOTTY, Errno::INVAL, Errno::ISDIR].contains(&error)

@@ -1,4 +1,4 @@
-//! `preallocation`: what a growing file takes beyond its end while it is open.
+//! `preallocation`: the space that a growing file takes beyond its end while it is open.
 
 use std::io;
 
@@ -28,7 +28,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         series.push(Point { x: (piece + 1) * PIECE, y: scratch.taken()? });
     }
     let open = scratch.taken()?;
-    // Of the same file: another may lie in more pieces, which a block of pointers more has to name.
+    // Use the same file: another one may be in more pieces and need one more pointer block.
     let closed = scratch.settle()?.taken()?;
     Ok(Finding::by(Method::found(NAME, Value::Bytes(open.saturating_sub(closed)), series)))
 }

@@ -1,9 +1,8 @@
-//! `read-ahead-*`: how much is read that nobody has asked for yet.
+//! `read-ahead-*`: how much is read before it is requested.
 //!
-//! Pages that came into the cache are counted. A steady sequential reader finds the kernel at
-//! most two windows less one page ahead of it: the window it reads from and the one requested
-//! when it entered that. Reading with RWF_NOWAIT to look at the cache would not do: it starts a
-//! read-ahead of its own.
+//! The methods count the pages in the cache. In steady sequential reading the kernel is ahead by at
+//! most two windows less one page: the current window, and the one requested on entering it.
+//! Reading with RWF_NOWAIT to inspect the cache would start read-ahead of its own.
 
 use std::fs::File;
 use std::io;
@@ -35,10 +34,10 @@ pub(super) static MAXIMAL: Attribute = in_directory(
     maximal,
 );
 
-/// A file for single reads.
+/// Size of a file for single reads, in bytes.
 const SHORT: u64 = 8 << 20;
 
-/// How often is looked whether more pages have arrived, and how often in a row none must have.
+/// Interval between checks for new pages, and the number of checks in a row that must find none.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const QUIET_LOOKS: u32 = 15;
 
@@ -55,7 +54,7 @@ fn after_one_read(ground: &Ground, offset: u64) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![by_map, by_cachestat(&file.file, page)]))
 }
 
-/// Waits until no more pages come into the cache.
+/// Waits until no more pages enter the cache.
 fn wait_for_arrival(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = None;
@@ -77,7 +76,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
     }
 }
 
-/// Reads page by page and looks how far ahead the cache is.
+/// Reads page by page and measures how far the cache is ahead.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages ahead of a sequential reader, at most";
     let length = ground.options.budget / 2;
@@ -88,7 +87,7 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     let mut buffer = vec![0; page];
     for number in 0..length / 2 / page as u64 {
         file.file.read_exact_at(&mut buffer, number * page as u64)?;
-        // Only what lies ahead: the kernel may have dropped pages behind the reader.
+        // Count only pages ahead: the kernel may have dropped pages behind the reader.
         let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
             let reason = "the kernel has no cachestat (Linux 6.5)".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));
@@ -111,8 +110,8 @@ pub(super) fn not_cold(name: &'static str) -> Finding {
     Finding::none(name, reason)
 }
 
-/// A stored file of which no page is resident; `None` where that can't be had. That pages do
-/// become resident by reading is tried on another file.
+/// Makes a stored file without resident pages; `None` if that is impossible. Another file is used
+/// to check that reading makes pages resident.
 pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     let trial = ground.fresh()?;
     trial.fill(0, SHORT)?;
@@ -122,7 +121,8 @@ pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scrat
     }
     trial.file.read_exact_at(&mut [0; 1 << 16], 0)?;
     let mapped = resident_map(&trial.file, SHORT)?.iter().filter(|resident| **resident).count();
-    // Overlayfs maps the file below, and has none of its pages itself: the two must mean the same.
+    // Overlayfs maps the lower file and has no pages itself: both methods must count the same
+    // pages.
     let counted = cachestat(&trial.file, 0).map_or(mapped as u64, |counts| counts.cached);
     if mapped == 0 || counted == 0 {
         return Ok(None);
@@ -130,7 +130,7 @@ pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scrat
     let scratch = ground.fresh()?;
     scratch.fill(0, length)?;
     scratch.make_cold()?;
-    // A new opening: the read-ahead of a file that was just written has a history.
+    // Reopen the file: the read-ahead state of a descriptor keeps a history.
     let scratch = scratch.settle()?;
     let cold = !resident_map(&scratch.file, length)?.contains(&true);
     Ok(cold.then_some(scratch))

@@ -1,9 +1,9 @@
 //! `cache-replacement`: which pages stay when more is read than fits.
 //!
 //! In a memory control group of its own, the prober reads one file twice, another once, and then a
-//! third that is larger than the group's memory. What is left of each tells how pages are
-//! replaced; looking (cachestat, mincore) changes nothing, unlike reading again, which earlier
-//! methods had to do (Burnett and others: Dust, 2002).
+//! third one that exceeds the group's memory. The remaining pages of each show how pages are
+//! replaced. Inspecting the cache (cachestat, mincore) changes nothing, unlike reading again, which
+//! earlier methods needed (Burnett and others: Dust, 2002).
 
 use std::io;
 use std::ops::Range;
@@ -25,16 +25,16 @@ pub(super) static SPEC: Attribute = Attribute {
     find,
 };
 
-/// The group's memory.
+/// Memory limit of the group, in bytes.
 const BOUND: u64 = 48 << 20;
 
-/// The two files that were read before.
+/// Size of each of the two files read first, in bytes.
 const BEFORE: u64 = 8 << 20;
 
-/// The large file: more than the group holds.
+/// Size of the large file in bytes: more than the group's memory.
 const LARGE: u64 = 64 << 20;
 
-/// Parts of the large file that are looked at.
+/// Number of parts of the large file that are examined.
 const PARTS: u64 = 8;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -57,18 +57,18 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(conclude(NAME, &survivors?)))
 }
 
-/// Shares of pages that stayed, in percent.
+/// Percentages of pages that stayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Survivors {
     twice: u64,
     once: u64,
-    /// Of each part of the large file, in the order of reading.
+    /// For each part of the large file, in reading order.
     large: Vec<u64>,
 }
 
 fn scan(twice: &Scratch, once: &Scratch, large: &Scratch) -> io::Result<Survivors> {
     for file in [twice, once, large] {
-        // What nobody asked for must not be read.
+        // Read-ahead must not load pages that were not requested.
         fadvise(&file.file, 0, None, Advice::Random)?;
     }
     twice.read_all(BEFORE)?;
@@ -84,7 +84,7 @@ fn scan(twice: &Scratch, once: &Scratch, large: &Scratch) -> io::Result<Survivor
     })
 }
 
-/// The share of a range's pages that are resident, in percent.
+/// Returns the percentage of a range's pages that are resident.
 fn left(file: &Scratch, length: u64, range: Range<u64>) -> io::Result<u64> {
     let page = rustix::param::page_size() as u64;
     let map = resident_map(&file.file, length)?;
@@ -97,7 +97,7 @@ fn conclude(name: &'static str, survivors: &Survivors) -> Method {
     const MOST: u64 = 75;
     const FEW: u64 = 25;
     let Survivors { twice, once, large } = survivors;
-    // The two files before, then the parts of the large one.
+    // The first two files, then the parts of the large one.
     let shares = [*twice, *once].into_iter().chain(large.iter().copied());
     let series = shares.enumerate().map(|(x, y)| Point { x: x as u64, y }).collect();
     let (Some(first), Some(last)) = (large.first(), large.last()) else {

@@ -10,10 +10,10 @@ use crate::ground::Ground;
 pub(super) static SPEC: Attribute =
     in_directory("sparse-granularity", "bytes of the smallest hole that can be between data", find);
 
-/// Where the first byte lies: aligned to any block.
+/// Offset of the first byte: aligned to any block size.
 const PLACE: u64 = 4 << 20;
 
-/// The nearest that another byte is tried, and how often that doubles.
+/// The smallest distance of the second byte, and the number of doublings.
 const NEAREST: u64 = 512;
 const DOUBLINGS: u32 = 12;
 
@@ -25,7 +25,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         let hole = hole_between(ground, distance)?;
         series.push(Point { x: distance, y: hole.unwrap_or(0) });
         if let Some(hole) = hole {
-            // The block of the first byte, and the hole.
+            // The distance is the block of the first byte plus the hole.
             let by_distance = Method::found(FIRST, Value::Bytes(distance / 2), series);
             let by_hole = Method::found("length of that hole", Value::Bytes(hole), Vec::new());
             return Ok(Finding::conclude(vec![by_distance, by_hole]));
@@ -35,7 +35,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(Method::failed(FIRST, reason, series)))
 }
 
-/// The length of the hole between two bytes, where there is one.
+/// Returns the length of the hole between two bytes, if there is one.
 fn hole_between(ground: &Ground, distance: u64) -> io::Result<Option<u64>> {
     let scratch = ground.fresh()?;
     scratch.file.set_len(2 * PLACE)?;

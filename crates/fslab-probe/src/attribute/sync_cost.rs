@@ -1,4 +1,4 @@
-//! `sync-flushes`: how often the device is told to empty its cache when a file is synced.
+//! `sync-flushes`: how many cache flushes the device receives when a file is synced.
 
 use std::io;
 

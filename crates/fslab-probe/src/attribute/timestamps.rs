@@ -1,4 +1,5 @@
-//! `timestamp-granularity`, `timestamp-range`: which times a file can have, found by setting them.
+//! `timestamp-granularity`, `timestamp-range`: the times that a file can have, found by setting
+//! them.
 
 use std::io;
 
@@ -19,7 +20,7 @@ pub(super) static RANGE: Attribute =
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A second that every file system can tell, and even: some count in twos.
+/// A second that every file system can store; it is even because some count in steps of two.
 const SOME_SECOND: i64 = 1_000_000_000;
 
 fn granularity(ground: &Ground) -> io::Result<Finding> {
@@ -51,7 +52,7 @@ fn range(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(Method::found(NAME, Value::Seconds { first, last }, Vec::new())))
 }
 
-/// The last second from one that is kept towards an end that is kept.
+/// Returns the last second, going from `kept` towards `end`, that is stored correctly.
 fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io::Result<i64> {
     if keeps(end)? {
         return Ok(end);
@@ -69,7 +70,7 @@ fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io:
     i64::try_from(yes).map_err(io::Error::other)
 }
 
-/// Whether a file keeps a modification time as it was set.
+/// Whether a file stores a modification time exactly.
 fn keeps(scratch: &Scratch, time: Timespec) -> io::Result<bool> {
     let times = Timestamps { last_access: time, last_modification: time };
     if futimens(&scratch.file, &times).is_err() {

@@ -1,4 +1,4 @@
-//! A file system made for one cell of the matrix, mounted, with what lies over it.
+//! Makes and mounts a file system for one cell of the matrix, with the mounts over it.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -12,10 +12,11 @@ use tempfile::TempDir;
 use super::{Base, Cell, Top};
 use fslab_compare::{Commands, Error, ForeignMount, Host, Result};
 
-/// Large enough for every file system of the matrix (XFS wants 300 MB) and the prober's files.
+/// Size of images in bytes: large enough for every file system (XFS needs 300 MB) and the prober's
+/// files.
 const IMAGE_SIZE: u64 = 1 << 30;
 
-/// Fields are dropped in this order: users before what they use.
+/// A mounted cell. Fields are dropped in this order: users before the resources they use.
 #[derive(Debug)]
 pub(crate) struct Stage {
     top: Option<Upper>,
@@ -26,7 +27,7 @@ pub(crate) struct Stage {
     directory: TempDir,
 }
 
-/// What is mounted over the file system.
+/// The mount over the file system.
 #[derive(Debug)]
 enum Upper {
     Overlay(#[expect(dead_code, reason = "held to be unmounted")] Mount),
@@ -34,7 +35,7 @@ enum Upper {
 }
 
 impl Stage {
-    /// Makes and mounts all of it below a directory.
+    /// Makes and mounts everything below a directory.
     pub fn make(cell: &Cell, work_directory: &Path, host: &dyn Host) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("fslab-probe-")
@@ -57,17 +58,17 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The directory to probe.
+    /// Returns the directory to probe.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(if self.top.is_some() { "upper" } else { "lower" })
     }
 
-    /// The image, where the file system is in one.
+    /// Returns the path of the image, if the file system is on one.
     pub fn image(&self) -> PathBuf {
         self.directory.path().join("image")
     }
 
-    /// Where the file system itself is mounted.
+    /// Returns the mount point of the file system itself.
     pub fn lower(&self) -> PathBuf {
         self.directory.path().join("lower")
     }
@@ -108,12 +109,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether everything can be made forgotten by [`Stage::remount`].
+    /// Whether [`Stage::remount`] can clear all caches.
     pub fn can_remount(&self) -> bool {
         self.top.is_none() && self.device.is_some()
     }
 
-    /// Unmounts, forgets what the kernel has of the device, and mounts again.
+    /// Unmounts, drops the kernel's cache of the device, and mounts again.
     pub fn remount(&self) -> Result<()> {
         let mount = self.lower.take();
         if let Some(mount) = mount {

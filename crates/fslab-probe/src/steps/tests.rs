@@ -1,4 +1,4 @@
-//! Steps where there are some, and none where there are none.
+//! Steps are found where they exist, and nowhere else.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -9,7 +9,7 @@ use super::*;
 
 const REPEATS: usize = 9;
 
-/// Times of points with these levels: noise that only adds, mostly little, sometimes much.
+/// Simulates measurements of these levels: noise only adds, usually little, sometimes much.
 fn measured(levels: &[f64], random: &mut Pcg64) -> Vec<Vec<f64>> {
     let noise = |random: &mut Pcg64| {
         let little = 1.0 - random.random::<f64>().ln() * 0.05;
@@ -35,7 +35,7 @@ fn a_step_is_found_at_every_place() {
     }
 }
 
-/// Of a thousand flat sequences under heavy noise hardly one may show a step.
+/// Of a thousand flat sequences with heavy noise, hardly any may show a step.
 #[test]
 fn flat_times_are_refused() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -56,7 +56,7 @@ fn small_steps_several_steps_and_slopes_are_refused() {
     assert_eq!(one_step(&[vec![1.0], vec![9.0]], 1), Err(Refusal::TooFew));
 }
 
-/// Where many measurements of one point are spoilt, the place is not sure.
+/// If many measurements of one point are disturbed, the position is uncertain.
 #[test]
 fn a_step_that_one_measurement_holds_is_refused() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -65,12 +65,12 @@ fn a_step_that_one_measurement_holds_is_refused() {
     assert!(matches!(one_step(&times, 1), Err(Refusal::Blurred { .. })));
 }
 
-/// The cost of a piece.
+/// Returns the cost of a piece.
 fn cost(levels: &[f64]) -> f64 {
     growing_costs(levels.iter()).last().copied().unwrap_or(0.0)
 }
 
-/// The dynamic program finds what trying all cuts finds.
+/// The dynamic program finds the same cuts as trying all.
 #[test]
 fn cuts_are_the_best_there_are() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -108,11 +108,11 @@ fn periods_are_found_after_another_beginning() {
     for slow in [0, 1, 4, 12].into_iter().chain((28..512).step_by(32)) {
         levels[slow] = 20_000.0;
     }
-    // 28, 60, ... 476; that at 508 has nothing more to read, and is fast.
+    // Slow points are at 28, 60, ... 476; point 508 has nothing more to read ahead and is fast.
     levels[508] = 1000.0;
     let period = period(&measured(&levels, &mut random)).unwrap();
     assert_eq!((period.length, period.times), (32, 14));
-    // Further off, the reader has changed his ways.
+    // Without the last two slow points, the period ends too early.
     levels[476] = 1000.0;
     levels[444] = 1000.0;
     assert_eq!(super::period(&measured(&levels, &mut random)), Err(NoPeriod::Irregular));

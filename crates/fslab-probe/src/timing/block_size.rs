@@ -1,5 +1,5 @@
-//! `block-size` by time: one byte in a hole makes a block of data. Direct reads of it ask the
-//! device; those of the hole around it don't.
+//! `block-size` by timing: one byte in a hole makes a block of data. Direct reads of that block
+//! access the device; reads of the surrounding hole do not.
 
 use std::fs::File;
 use std::io;
@@ -10,13 +10,13 @@ use crate::finding::{Method, Value};
 use crate::ground::{Aligned, Ground, Scratch};
 use crate::steps::one_step;
 
-/// Where the byte lies: aligned to any block.
+/// Offset of the byte: aligned to any block size.
 const PLACE: u64 = 4 << 20;
 
-/// Length of the reads, and how far each is from the one before.
+/// Length of the reads, and distance between them, in bytes.
 const SECTOR: u64 = 512;
 
-/// Reads: blocks up to half of what they cover can be told.
+/// Number of reads: they can detect blocks up to half of the range they cover.
 const POINTS: usize = 64;
 
 const ROUNDS: usize = 9;

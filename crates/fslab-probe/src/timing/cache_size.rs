@@ -1,5 +1,6 @@
-//! `cache-size` by time: a file that fits is read a second time from memory, a larger one from the
-//! device. The original method; it finds the cache of files only where files can outgrow it.
+//! `cache-size` by timing: a second read of a file that fits comes from memory, of a larger one
+//! from the device. This is the original method; it finds the cache size only if files can exceed
+//! it.
 
 use std::io;
 
@@ -10,7 +11,7 @@ use crate::finding::{Method, Value};
 use crate::ground::{Ground, PIECE};
 use crate::steps::one_step;
 
-/// Sizes that are tried, evenly up to the budget.
+/// Number of sizes tried, evenly spaced up to the budget.
 const POINTS: u64 = 16;
 
 const ROUNDS: usize = 5;

@@ -1,4 +1,4 @@
-//! The clock that times: the cycle counter, on one processor, validated.
+//! The clock for timing: the validated cycle counter on one processor.
 
 use std::io;
 
@@ -7,35 +7,35 @@ use fslab_sys::cycles::{CycleCounter, Unavailable};
 
 use super::validation::{Extent, Validation};
 
-/// Why there is no clock.
+/// The reason why there is no clock.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
-    /// No cycle counter.
+    /// There is no cycle counter.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// Something about it could not be found out.
+    /// The validation failed with a system error.
     #[error("validating the cycle counter: {0}")]
     System(#[from] io::Error),
-    /// It is not to be believed.
+    /// The counter is not reliable.
     #[error("the cycle counter is not to be believed: {}", reasons.join("; "))]
     Refused {
-        /// Why.
+        /// The reasons.
         reasons: Vec<String>,
     },
 }
 
-/// A validated cycle counter; the thread that made it stays on one processor until it is dropped.
+/// A validated cycle counter. The thread that made it stays on one processor until it is dropped.
 #[derive(Debug)]
 pub struct Clock {
     counter: CycleCounter,
     validation: Validation,
-    /// What the processor says of itself while nothing moves the thread.
+    /// The processor's identifier, as it reports it while the thread is not moved.
     home: u32,
     _pinned: Pinned,
 }
 
 impl Clock {
-    /// Validates the counter and ties the calling thread to a processor.
+    /// Validates the counter and pins the calling thread to a processor.
     ///
     /// # Errors
     /// See [`ClockError`].
@@ -51,13 +51,13 @@ impl Clock {
         Ok(Self { counter, validation, home: counter.end().processor, _pinned: pinned })
     }
 
-    /// What was found out about the counter.
+    /// Returns the result of the validation.
     #[must_use]
     pub fn validation(&self) -> &Validation {
         &self.validation
     }
 
-    /// The ticks that something takes; `None` where the thread was moved meanwhile.
+    /// Returns the ticks that `work` takes; `None` if the thread was moved meanwhile.
     pub(super) fn ticks(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<Option<u64>> {
         let begin = self.counter.begin();
         let done = work();
@@ -66,7 +66,7 @@ impl Clock {
         Ok((end.processor == self.home).then(|| end.ticks.saturating_sub(begin)))
     }
 
-    /// Ticks as nanoseconds.
+    /// Converts ticks to nanoseconds.
     #[must_use]
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.validation.regression.ticks_per_second

@@ -1,11 +1,10 @@
-//! `direct-pointers` by time: the first read of a block asks the device once; where the block's
-//! place stands in another block, twice, one after the other.
+//! `direct-pointers` by timing: the first read of a block accesses the device once, or twice in
+//! sequence if the block's address is in another block.
 //!
-//! There is a file for each number of blocks, and its last block is read once after everything
-//! was forgotten, because a place that was looked up is remembered. On file systems with extents
-//! all these files have one extent each, which is in the inode, and every read asks once: the "12
-//! direct pointers" of the original, which timed synchronous writes on ext4, can't come from
-//! there.
+//! There is a file for each number of blocks. Its last block is read once after all caches were
+//! cleared, because addresses are cached too. On file systems with extents each of these files has
+//! one extent, which is in the inode, so every read accesses the device once. The "12 direct
+//! pointers" of the original, which timed synchronous writes on ext4, can't come from there.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +16,12 @@ use crate::finding::{Method, Value};
 use crate::ground::{Aligned, Ground, Scratch};
 use crate::steps::one_step;
 
-/// Files: direct pointers up to about this number can be told.
+/// Number of files: direct pointers up to about this number can be detected.
 const FILES: u64 = 24;
 
 const ROUNDS: usize = 9;
 
-/// More pieces than this need not fit into an inode with extents.
+/// Maximum number of pieces of a file that certainly fit into an inode with extents.
 const EXTENTS_MOST: usize = 3;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
@@ -45,7 +44,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     {
         return refuse(&format!("blocks can't be read past the cache ({error})"));
     }
-    // A file system with open files can't be mounted again.
+    // A file system with open files can't be remounted.
     let files: Vec<Scratch> = files.into_iter().map(Scratch::close).collect::<io::Result<_>>()?;
     let mut left_in_round = 0;
     let times = in_turns(files.len(), ROUNDS, |point| {
@@ -55,7 +54,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
         }
         left_in_round -= 1;
         let file: File = files[point].open_direct()?;
-        // The inode is loaded by this, not by the read.
+        // This loads the inode, so that the timed read does not.
         file.metadata()?;
         let place = point as u64 * unit;
         timing.clock.ticks(|| file.read_exact_at(buffer.bytes(), place))

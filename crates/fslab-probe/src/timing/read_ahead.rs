@@ -1,5 +1,5 @@
-//! `read-ahead-max` by time: of pages read in order, the one that makes the kernel read ahead
-//! takes longer than those that are there already. From one such page to the next is a window.
+//! `read-ahead-max` by timing: in a sequential read, the page that starts read-ahead takes longer
+//! than pages that are already there. The distance between such pages is a window.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use crate::finding::{Jump, Method, Value};
 use crate::ground::{Ground, Scratch};
 use crate::steps::{NoPeriod, Period, period};
 
-/// Files that are read until one shows windows enough.
+/// Sizes of the files that are read until one shows enough windows, in bytes.
 const LENGTHS: [u64; 2] = [4 << 20, 16 << 20];
 
 const ROUNDS: usize = 7;
 
-/// A page that takes so much longer than the fastest may have started a read-ahead...
+/// A page that takes this many times longer than the fastest may have started read-ahead...
 const MAY_BE_SLOW: u64 = 4;
 
-/// ...which is given time to arrive, so that no page is waited for.
+/// ...which then gets this time to finish, so that no read waits for it.
 const ARRIVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
@@ -39,7 +39,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
         };
         let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
         last = method(NAME, outcome, &places, &times, timing.clock);
-        // Ten thousands of them would say no more.
+        // Tens of thousands of samples would not add anything.
         last.samples.clear();
         let jump =
             |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
@@ -55,7 +55,7 @@ fn passes(scratch: &Scratch, length: u64, timing: &Timing<'_>) -> io::Result<Tim
     let mut times = vec![Vec::new(); length as usize / rustix::param::page_size()];
     for _ in 0..ROUNDS {
         scratch.make_cold()?;
-        // New openings: read-ahead remembers.
+        // Reopen the files: a descriptor keeps read-ahead state.
         let (file, other) = (File::open(scratch.path())?, File::open(scratch.path())?);
         pass(&file, &other, timing, &mut times)?;
     }
@@ -68,7 +68,7 @@ fn pass(file: &File, other: &File, timing: &Timing<'_>, times: &mut Times) -> io
     for (number, times) in times.iter_mut().enumerate() {
         let offset = (number * buffer.len()) as u64;
         let read = timing.clock.ticks(|| file.read_exact_at(&mut buffer, offset))?;
-        // Where it was disturbed, how long it would have taken is lost: the page is there now.
+        // A disturbed measurement can't be repeated, because the page is cached now.
         let Some(ticks) = read else { continue };
         times.push(ticks as f64);
         fastest = fastest.min(ticks);
@@ -80,7 +80,7 @@ fn pass(file: &File, other: &File, timing: &Timing<'_>, times: &mut Times) -> io
     Ok(())
 }
 
-/// After a sleep everything is slow for a moment, which says nothing of pages.
+/// Warms up after a sleep: for a moment everything is slow, for reasons unrelated to pages.
 fn warm_up(other: &File, timing: &Timing<'_>, buffer: &mut [u8]) -> io::Result<()> {
     for _ in 0..8 {
         timing.clock.ticks(|| other.read_exact_at(buffer, 0))?;

@@ -1,8 +1,9 @@
-//! Whether the cycle counter is to be believed: what the processor and the kernel say of it,
-//! whether it agrees on all processors, and whether it runs in proportion to time.
+//! Validates the cycle counter: what the processor and the kernel report about it, whether it
+//! agrees on all processors, and whether it is proportional to time.
 //!
-//! The last is the original validation, `sleep` timed by both clocks, with what the original
-//! lacked: many lengths, residuals, and a clock that nothing adjusts (CLOCK_MONOTONIC_RAW).
+//! The last check is the original validation, `sleep` timed by both clocks. It adds what the
+//! original lacked: many lengths, residuals, and a clock that nothing adjusts
+//! (CLOCK_MONOTONIC_RAW).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,12 +14,12 @@ use fslab_sys::cycles::{CycleCounter, clock_source};
 use fslab_sys::usage::{Instant, MachineTime};
 use serde::Serialize;
 
-/// How thoroughly to validate.
+/// The thoroughness of the validation.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The longest of the sleeps, each half as long as the next.
+    /// The longest sleep; each sleep is half as long as the next.
     pub longest_sleep: Duration,
-    /// How often each is done.
+    /// Number of repetitions of each sleep.
     pub repeats: u32,
 }
 
@@ -28,78 +29,78 @@ impl Default for Extent {
     }
 }
 
-/// Sleeps are this long at least.
+/// The shortest sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Readings that each pair of processors exchanges.
+/// Number of readings exchanged by each pair of processors.
 const EXCHANGES: u64 = 2_000;
 
-/// Empty intervals that are timed.
+/// Number of empty intervals that are timed.
 const OVERHEADS: usize = 100_000;
 
-/// What the fit must explain.
+/// Minimum coefficient of determination of the fit.
 const R_SQUARED_LEAST: f64 = 0.9999;
 
-/// What was found out about the counter.
+/// The results of the validation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Validation {
-    /// What the kernel reads the time from.
+    /// The kernel's clock source.
     pub clock_source: String,
-    /// Whether the processor says that it counts at one rate in all its states.
+    /// Whether the processor reports that the counter has one rate in all its states.
     pub invariant: bool,
-    /// How many processors were compared.
+    /// Number of compared processors.
     pub processors: usize,
-    /// Readings that were less than an earlier one of another processor.
+    /// Number of readings smaller than an earlier one on another processor.
     pub went_back: u64,
-    /// Ticks against seconds.
+    /// The fit of ticks to seconds.
     pub regression: Regression,
-    /// Ticks of an empty interval.
+    /// The ticks of an empty interval.
     pub overhead: Overhead,
-    /// The share of the machine's time that the hypervisor gave to others meanwhile.
+    /// The share of the machine's time that the hypervisor gave to others, from 0 to 1.
     pub stolen: f64,
 }
 
-/// A line through ticks over seconds, by least squares.
+/// A least-squares line of ticks over seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Regression {
-    /// Its slope.
+    /// The slope.
     pub ticks_per_second: f64,
-    /// Ticks at no seconds.
+    /// The intercept in ticks.
     pub intercept: f64,
-    /// The share of the variance that it explains.
+    /// The coefficient of determination.
     pub r_squared: f64,
-    /// The largest distance of a point from it, in nanoseconds.
+    /// The largest residual in nanoseconds.
     pub residual_max_ns: f64,
     /// The points.
     pub points: Vec<Timed>,
 }
 
-/// One sleep by both clocks.
+/// One sleep timed by both clocks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timed {
     /// Its length by CLOCK_MONOTONIC_RAW.
     pub seconds: f64,
     /// Its length by the counter.
     pub ticks: u64,
-    /// How far it lies from the line, in nanoseconds.
+    /// Its distance from the line in nanoseconds.
     pub residual_ns: f64,
 }
 
-/// How long nothing takes.
+/// The duration of an empty interval in ticks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overhead {
-    /// The least.
+    /// The minimum.
     pub least: u64,
-    /// The middle.
+    /// The median.
     pub median: u64,
-    /// What one in a hundred exceeds.
+    /// The 99th percentile.
     pub percentile_99: u64,
-    /// How many intervals took so many ticks: upper ends, powers of two, and counts.
+    /// The histogram of intervals: upper bounds (powers of two) in ticks, and counts.
     pub histogram: Vec<(u64, u64)>,
 }
 
 impl Validation {
-    /// Finds out; takes about twice the longest sleep, as often as it is repeated.
+    /// Validates a counter; takes about twice the longest sleep, times the repetitions.
     pub(super) fn of(counter: CycleCounter, extent: Extent) -> io::Result<Self> {
         let before = MachineTime::now()?;
         let start = Instant::now();
@@ -120,7 +121,7 @@ impl Validation {
         })
     }
 
-    /// Why it is not to be believed; empty where it is.
+    /// Returns the reasons why the counter is not reliable; empty if it is.
     #[must_use]
     pub fn objections(&self) -> Vec<String> {
         let Self { clock_source, invariant, went_back, regression, .. } = self;
@@ -147,8 +148,8 @@ impl Validation {
     }
 }
 
-/// Lets the first processor and each other one pass readings to and fro: how many were less than
-/// the one that they answered.
+/// Lets the first processor and each other one exchange readings. Returns how many were smaller
+/// than the reading before.
 fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
     let Some((first, others)) = processors.split_first() else { return Ok(0) };
     let mut sum = 0;
@@ -159,7 +160,8 @@ fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
 }
 
 fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64> {
-    // Even turns are the first's, odd ones the other's; the reading is published before the turn.
+    // Even turns belong to the first processor, odd ones to the other; the reading is published
+    // before the turn.
     let (turn, reading) = (AtomicU64::new(0), AtomicU64::new(0));
     let play = |own: u64, processor: usize| -> io::Result<u64> {
         let pinned = Pinned::on(&[processor]);
@@ -188,7 +190,7 @@ fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64
     })
 }
 
-/// Sleeps of growing length by both clocks: seconds and ticks.
+/// Sleeps for growing times and returns seconds and ticks.
 fn sleeps(counter: CycleCounter, extent: Extent) -> Vec<(f64, u64)> {
     let mut timed = Vec::new();
     for _ in 0..extent.repeats {

@@ -1,4 +1,4 @@
-//! Charts, drawn by hand as SVG: every sample is a dot, every ratio has its interval.
+//! Charts as SVG: every sample is a dot, every ratio has its interval.
 
 use super::super::format::{bytes, seconds, significant, without_zeros};
 use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
@@ -9,20 +9,20 @@ const WIDTH: f64 = 380.0;
 const WIDE: f64 = 640.0;
 const ROW: f64 = 42.0;
 
-/// How far below the top of its row the middle of the dots lies.
+/// Distance from the top of a row to the middle of its dots.
 const MIDDLE: f64 = 29.0;
 
-/// A chart and what it shows.
+/// A chart and its caption.
 pub(super) struct Chart {
     pub caption: String,
     pub svg: String,
     pub wide: bool,
-    /// The baseline it is about, where it is about one.
+    /// The baseline to which it belongs, if any.
     pub baseline: Option<usize>,
 }
 
-/// The times of one phase: a row of dots for each target, a bar at its median. Of several machines,
-/// those of the first are shown.
+/// Draws the times of one phase: a row of dots for each target, with a bar at its median. With
+/// several machines, only the first is shown.
 pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
     let all: Vec<f64> = points(&group.rows).map(|point| point.seconds).collect();
     let mut drawing = Drawing::new(WIDTH, ROW * group.rows.len() as f64 + FOOT);
@@ -58,7 +58,7 @@ pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
     }
 }
 
-/// The ratios of one phase to a baseline. `None` where there is nothing to compare.
+/// Draws the ratios of one phase to a baseline. `None` if there is nothing to compare.
 pub(super) fn ratios(group: &Group, baseline: usize, name: &str) -> Option<Chart> {
     let rows: Vec<(&Row, &Against)> = group
         .rows
@@ -103,7 +103,7 @@ fn scale_of_ratios(rows: &[(&Row, &Against)]) -> Scale {
     let ends = rows.iter().filter_map(|(_, against)| against.ratio);
     let ends = ends.flat_map(|ratio| [ratio.low, ratio.high]);
     let points = rows.iter().flat_map(|(_, against)| against.ratios.iter().filter_map(|r| *r));
-    // An interval that a few rounds leave boundless must not press all else together.
+    // A nearly unbounded interval from too few rounds must not compress everything else.
     let near: Vec<f64> = points.chain(ends.filter(|end| (0.02..50.0).contains(end))).collect();
     Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN)
 }
@@ -117,7 +117,7 @@ fn verdict(against: &Against) -> String {
     }
 }
 
-/// The points of a sweep: median time of one operation against size, a line for each target.
+/// Draws the points of a sweep: median time per operation over size, a line for each target.
 pub(super) fn sweep(groups: &[&Group]) -> Chart {
     let all: Vec<f64> = groups
         .iter()
@@ -165,7 +165,7 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     }
 }
 
-/// What an operation took along the way, a line for each target. `None` where that was not
+/// Draws the time per operation during the phase, a line for each target. `None` if it was not
 /// measured.
 pub(super) fn along(group: &Group) -> Option<Chart> {
     let places = || group.rows.iter().flat_map(|row| &row.along);
@@ -198,12 +198,12 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
     })
 }
 
-/// Time of one operation.
+/// Returns the time of one operation.
 fn each(row: &Row, value: f64) -> f64 {
     value / row.operations.max(1) as f64
 }
 
-/// Indices of the targets that occur, in order.
+/// Returns the sorted indices of the targets that occur.
 fn targets(groups: &[&Group]) -> Vec<usize> {
     let mut found: Vec<usize> =
         groups.iter().flat_map(|group| group.rows.iter().map(|row| row.index)).collect();
@@ -220,12 +220,12 @@ fn mark(point: &Point) -> Mark {
     Mark { hollow: point.contaminated, ringed: point.outlier }
 }
 
-/// How far from the middle of its row a dot is drawn, so that equal values don't hide each other.
+/// Returns a dot's distance from the middle of its row, so that equal values remain visible.
 fn spread(place: usize) -> f64 {
     ((place * 5) % 9) as f64 - 4.0
 }
 
-/// The name of a row and what is to be said of it; its values are told to who asks.
+/// Draws the name of a row with its verdict; its values are shown on hover.
 fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, values: Vec<String>) {
     let top = ROW * index as f64;
     drawing.open("name");
@@ -235,7 +235,7 @@ fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, value
     drawing.close();
 }
 
-/// A time as a mark on an axis: the zero needs no unit, round numbers no decimals.
+/// Formats a time for an axis: zero without a unit, round numbers without decimals.
 fn time_tick(value: f64) -> String {
     let text = seconds(value);
     match text.split_once(' ') {

@@ -1,5 +1,4 @@
-//! The overview of the page: a line for each phase, a column for each target, once for each
-//! baseline.
+//! The overview of the page: a line per phase and a column per target, for each baseline.
 
 use super::super::format::{factor, seconds};
 use super::super::model::{Report, Row, Verdict};
@@ -7,20 +6,20 @@ use super::super::overview::Line;
 use super::super::words;
 use fslab_stats::GeometricMean;
 
-/// Ratios to one baseline.
+/// The ratios to one baseline.
 pub(super) struct Matrix {
     pub baseline: String,
     pub targets: Vec<String>,
     pub lines: Vec<MatrixLine>,
-    /// Whether lines have the noise floor as a last cell: of the plan's baseline alone.
+    /// Whether lines end with the noise floor; only for the plan's baseline.
     pub has_noise_floor: bool,
-    /// Columns of the table.
+    /// Number of columns of the table.
     pub columns: usize,
-    /// What the targets' ratios have in common; empty where there is one phase alone.
+    /// The geometric means of the targets' ratios; empty if there is only one phase.
     pub overall: Vec<MatrixCell>,
 }
 
-/// A phase over all targets, or (without cells) the name of a workload.
+/// A phase over all targets; without cells it is the heading of a workload.
 pub(super) struct MatrixLine {
     pub name: String,
     pub cells: Vec<MatrixCell>,
@@ -31,7 +30,7 @@ pub(super) struct MatrixCell {
     pub class: &'static str,
     pub text: String,
     pub small: String,
-    /// Told to a pointer that rests on it.
+    /// Shown when the pointer hovers over it.
     pub more: String,
 }
 

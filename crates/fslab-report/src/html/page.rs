@@ -1,4 +1,4 @@
-//! What the template shows, in its words.
+//! The data of the page's template, as text.
 
 use askama::Template;
 
@@ -13,10 +13,10 @@ use crate::sample::{Note, NoteKind, TargetRecord};
 use fslab_chart::colour;
 use fslab_stats::CONFIDENCE;
 
-/// More workloads than this are folded, and can be searched.
+/// Maximum number of workloads that are shown unfolded; more are folded and searchable.
 const UNFOLDED_MOST: usize = 6;
 
-/// The page.
+/// The data of the page.
 #[derive(Template)]
 #[template(path = "report.html")]
 pub(super) struct Page {
@@ -93,7 +93,7 @@ impl Page {
             .collect();
         Self {
             title: provenance.plan_name.clone(),
-            // The policy admits only what carries this word; it must not hold a quote.
+            // The policy permits only elements with this nonce; it must not contain a quote.
             nonce: provenance.run.chars().filter(char::is_ascii_alphanumeric).collect(),
             lead: lead(report),
             baselines: report.baselines.clone(),

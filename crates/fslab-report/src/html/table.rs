@@ -11,14 +11,14 @@ pub(super) struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A column's name, and the baseline it is about where it is about one.
+/// The name of a column, and the baseline to which it belongs, if any.
 #[derive(Clone)]
 pub(super) struct Heading {
     pub text: String,
     pub baseline: Option<usize>,
 }
 
-/// A figure as read, and as sorted.
+/// A figure as shown, and as sorted.
 pub(super) struct Cell {
     pub text: String,
     pub value: String,
@@ -44,10 +44,10 @@ impl Cell {
     }
 }
 
-/// A column's cell for a row.
+/// Makes a column's cell for a row.
 type MakeCell = dyn Fn(&Group, &Row) -> Cell;
 
-/// Names a column and makes its cells.
+/// A column with its heading and its cells.
 struct Column {
     heading: Heading,
     cell: Box<MakeCell>,
@@ -57,8 +57,8 @@ fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Colum
     Column { heading: Heading { text: heading.to_owned(), baseline: None }, cell: Box::new(cell) }
 }
 
-/// The table of some groups: one phase, or the points of a sweep. Columns without a figure are
-/// left out.
+/// Makes the table of some groups: one phase, or the points of a sweep. Columns without a figure
+/// are left out.
 pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     let rows = || groups.iter().flat_map(|group| lines(group).map(move |row| (*group, row)));
     let columns: Vec<Column> = columns(report)
@@ -79,12 +79,12 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
-/// The rows of a group, and behind one of several machines the row of each.
+/// Returns the rows of a group; a row of several machines is followed by the row of each.
 fn lines(group: &Group) -> impl Iterator<Item = &Row> {
     group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
 }
 
-/// How long single operations took; `None` where that was not measured.
+/// Makes the table of latencies; `None` if they were not measured.
 pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> {
     let heading = |text: &&str| Heading { text: (*text).to_owned(), baseline: None };
     let headings =
@@ -114,7 +114,7 @@ pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> 
     (!rows.is_empty()).then(|| Table { headings: headings.iter().map(heading).collect(), rows })
 }
 
-/// The metrics of a phase beside the time; `None` where it has none.
+/// Makes the table of a phase's metrics; `None` if it has none.
 pub(super) fn of_metrics(group: &Group, report: &Report) -> Option<Table> {
     let heading = |text: &str, baseline| Heading { text: text.to_owned(), baseline };
     let mut headings: Vec<Heading> =
@@ -181,7 +181,7 @@ fn names(report: &Report) -> Vec<Column> {
     ]
 }
 
-/// A column without a figure for a row of several machines, whose figures are not put together.
+/// Empties the column for rows of several machines, whose figures are not combined.
 fn of_one_machine(column: Column) -> Column {
     let cell = move |group: &Group, row: &Row| {
         if row.is_pooled() { Cell::absent() } else { (column.cell)(group, row) }
@@ -202,7 +202,7 @@ fn times() -> Vec<Column> {
     ]
 }
 
-/// The columns of a baseline. With one baseline alone its name is in the text above.
+/// Returns the columns of a baseline. If there is only one, its name is in the text above.
 fn against(index: usize, name: &str) -> Vec<Column> {
     let of = move |part: fn(&Against) -> Option<f64>| {
         move |_: &Group, row: &Row| {
@@ -230,7 +230,8 @@ fn against(index: usize, name: &str) -> Vec<Column> {
     columns
 }
 
-/// A hidden second copy of the baseline against it.
+/// Returns the columns of the noise floor: a hidden second copy of the baseline against the
+/// baseline.
 fn noise_floor() -> Vec<Column> {
     let of = |part: fn(&RatioInterval) -> f64| {
         move |group: &Group, _: &Row| {

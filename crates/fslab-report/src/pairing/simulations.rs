@@ -1,6 +1,6 @@
-//! How often the verdicts on simulated comparisons are wrong, with the stop rule and without.
+//! Simulates comparisons and counts wrong verdicts, with and without the stop rule.
 //!
-//! A round's values vary by 3 % and share 10 % that vary from round to round.
+//! Values vary by 3 % within a round and share a variation of 10 % from round to round.
 
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
@@ -12,28 +12,28 @@ use crate::sample::{Record, Sample};
 use crate::{Report, Verdict};
 use fslab_stats::{CONFIDENCE, Margin, half_width, paired_ratio, stratified_ratio};
 
-/// Rounds at least and at most.
+/// Minimum and maximum number of rounds.
 type Rounds = (u32, u32);
 
-/// A plan with a stop rule, as most are.
+/// A plan with a stop rule, which is the usual case.
 const STOPPED: Rounds = (10, 30);
 
-/// Half the width of an interval that is narrow enough: the default of plans.
+/// Half the width of a sufficiently narrow interval: the default of plans.
 const NARROW: f64 = 0.025;
 
-/// Sum of twelve uniform numbers: near enough to normal.
+/// Returns the sum of twelve uniform numbers, which is nearly normal.
 fn noise(random: &mut Pcg64) -> f64 {
     (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
 }
 
-/// Target and baseline of one round.
+/// Returns the values of target and baseline in one round.
 fn pair(ratio: f64, random: &mut Pcg64) -> (f64, f64) {
     let level = (0.1 * noise(random)).exp();
     let mut one = |ratio: f64| ratio * level * (0.03 * noise(random)).exp();
     (one(ratio), one(1.0))
 }
 
-/// How many of `trials` comparisons of a true ratio get one of these verdicts.
+/// Counts how many of `trials` comparisons of a true ratio get one of these verdicts.
 fn count(
     trials: u64,
     (least, most): Rounds,
@@ -56,7 +56,7 @@ fn count(
 
 const DIFFERENT: [Verdict; 2] = [Verdict::Faster, Verdict::Slower];
 
-/// At most 7 % of 1,000 comparisons of equal things show a difference with the stop rule, which
+/// At most 7 % of 1,000 comparisons of equal targets show a difference with the stop rule. The rule
 /// costs up to 2 % beyond the 5 % of a fixed number of rounds.
 #[test]
 fn equal_targets_are_rarely_called_different() {
@@ -76,8 +76,8 @@ fn a_difference_of_5_percent_is_found() {
     }
 }
 
-/// Where the truth lies on the margin itself, at most 5 % (and two standard errors of that) of
-/// 1,000 comparisons are called equal, or fast enough.
+/// If the true ratio lies on the margin, at most 5 % (plus two standard errors) of 1,000
+/// comparisons find the targets equal, or fast enough.
 #[test]
 fn targets_at_the_edge_of_a_margin_are_rarely_called_equal() {
     const FEW: usize = 50 + 13;
@@ -92,7 +92,7 @@ fn targets_at_the_edge_of_a_margin_are_rarely_called_equal() {
     }
 }
 
-/// Equal targets are called equal with enough rounds, and not decided with too few.
+/// Equal targets are found equal with enough rounds, and are not decided with too few.
 #[test]
 fn equal_targets_are_called_equal_or_not_decided() {
     let found = count(200, (20, 20), 1.0, Some("5 %"), &[Verdict::Equal]);
@@ -101,7 +101,7 @@ fn equal_targets_are_called_equal_or_not_decided() {
     assert!(found >= 170, "{found} of 200 not decided");
 }
 
-/// Samples of one phase over `targets` equal targets in ten rounds.
+/// Makes the samples of one phase with `targets` equal targets in ten rounds.
 fn equal_targets(targets: usize, random: &mut Pcg64) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(Provenance {
         run: "r".to_owned(),
@@ -126,8 +126,8 @@ fn equal_targets(targets: usize, random: &mut Pcg64) -> Vec<Record> {
     records
 }
 
-/// However many baselines a report has, at most 7 % of 1,000 reports on equal targets show any
-/// difference: all rows and baselines share one correction.
+/// With any number of baselines, at most 7 % of 1,000 reports on equal targets show a difference,
+/// because all rows and baselines share one correction.
 #[test]
 fn several_baselines_do_not_add_false_alarms() {
     for baselines in [1, 2, 4] {
@@ -144,8 +144,8 @@ fn several_baselines_do_not_add_false_alarms() {
     }
 }
 
-/// Two machines with unequal numbers of rounds, levels and noise: at most 7 % of 1,000 ratios of
-/// equal targets leave out 1.
+/// Two machines differ in rounds, levels and noise. At most 7 % of 1,000 ratios of equal targets
+/// exclude 1.
 #[test]
 fn strata_do_not_add_false_alarms() {
     for rounds in [(10, 25), (4, 12), (6, 7)] {

@@ -8,13 +8,13 @@ use super::format::{FORMAT, Record};
 use crate::error::{Error, Result};
 use crate::provenance::Provenance;
 
-/// Reads a samples file. A last line that was cut short is left out.
+/// Reads a samples file. An incomplete last line is ignored.
 ///
 /// # Errors
-/// Where the file can't be read or a whole line does not parse.
+/// Fails if the file can't be read or a complete line does not parse.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = fs::read_to_string(path).map_err(|source| match source.kind() {
-        // It is not even text.
+        // It is not a text file.
         ErrorKind::InvalidData => Error::NoProvenance { path: path.to_owned() },
         _ => Error::UnreadableSamples { path: path.to_owned(), source },
     })?;
@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 /// Reads the samples files of one campaign, in the order given.
 ///
 /// # Errors
-/// As for one.
+/// The same as [`read`].
 pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for path in paths {
@@ -51,7 +51,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// With what each session of the records began: a run has several where it was resumed.
+/// Returns the provenance of each session: a resumed run has several.
 pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenance> {
     records.iter().filter_map(|record| match record {
         Record::Provenance(found) => Some(&**found),
@@ -59,7 +59,7 @@ pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenan
     })
 }
 
-/// Whether the last session of the records came to an end, and was not killed or broken off.
+/// Whether the last session has an end record, so that it was not killed.
 #[must_use]
 pub fn is_ended(records: &[Record]) -> bool {
     let last =
@@ -67,8 +67,8 @@ pub fn is_ended(records: &[Record]) -> bool {
     matches!(last, Some(Record::End(_)))
 }
 
-/// What to say where a provenance tells of a later format: whatever else is wrong with the file
-/// follows from that.
+/// Returns an error if a provenance has a later format: any other problem of the file follows from
+/// that.
 fn newer(records: &[Record], path: &Path) -> Option<Error> {
     records.iter().find_map(|record| match record {
         Record::Provenance(found) if found.format > FORMAT => {

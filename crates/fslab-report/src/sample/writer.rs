@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use super::format::Record;
 use crate::error::{Error, Result};
 
-/// A samples file that is being written. It is locked: two runs never write to one file. When it
-/// is dropped it is unlocked, and not only closed: a command that is just being started holds all
-/// that was open here until it runs, and would refuse the run that goes on with the file.
+/// A samples file that is being written. It is locked, so that two runs never write to one file. A
+/// drop unlocks it explicitly instead of only closing it. A command that is just being started
+/// holds a copy of every open descriptor until it runs; the lock would then block a run that
+/// resumes the file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -17,14 +18,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file, which must not exist: samples are never overwritten.
+    /// Creates the file, which must not exist: samples are never overwritten.
     pub fn create(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         Self::locked(path, file.map_err(Error::file(path))?)
     }
 
-    /// Goes on with a file that exists. A last line that was cut short is cut off, so that what
-    /// follows begins a line of its own.
+    /// Opens an existing file for appending. An incomplete last line is removed, so that the next
+    /// record begins a new line.
     pub fn resume(path: &Path) -> Result<Self> {
         let failed = |error| Error::file(path)(error);
         let file = OpenOptions::new().append(true).read(true).open(path).map_err(failed)?;
@@ -44,7 +45,7 @@ impl Writer {
         }
     }
 
-    /// Appends a record, by one write, so that an interruption leaves whole lines.
+    /// Appends a record with one write, so that an interruption leaves complete lines.
     pub fn append(&mut self, record: &Record) -> Result<()> {
         let mut line = serde_json::to_vec(record).map_err(Error::Encode)?;
         line.push(b'\n');
@@ -64,7 +65,7 @@ impl Drop for Writer {
 mod tests {
     use super::*;
 
-    /// The second descriptor is what a command that is being started holds until it runs.
+    /// The second descriptor is one that a command being started holds until it runs.
     #[test]
     fn samples_are_free_at_once_whoever_inherited_their_lock() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! A browser without a window: headless Chromium loads a page, a script of the test looks at it,
-//! and nothing is left to complain about on the console.
+//! Tests pages in headless Chromium: a test script examines a loaded page, and the console must
+//! stay empty.
 //!
-//! With `FSLAB_SCREENSHOTS=FOLDER` pictures of the pages are kept there.
+//! With `FSLAB_SCREENSHOTS=FOLDER`, screenshots are stored in that folder.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Whether there is a browser; says aloud if not, and fails where that must not be.
+/// Whether there is a browser; otherwise reports a skip, or fails if skips are not permitted.
 pub fn has_browser(what: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|folder| folder.join("chromium").exists());
@@ -19,7 +19,7 @@ pub fn has_browser(what: &str) -> bool {
     is_there
 }
 
-/// Loads a page in a frame of a width; what the probe saw, and what the console said.
+/// Loads a page in a frame of a given width; returns the probe's result and the console messages.
 pub fn look(page: &str, probe: &str, width: u32, directory: &Path) -> (Value, Vec<String>) {
     let nonce = page.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
     let probed =
@@ -44,7 +44,7 @@ pub fn look(page: &str, probe: &str, width: u32, directory: &Path) -> (Value, Ve
     (value.unwrap_or_else(|error| panic!("{error}: {seen:?}\n{messages}")), console.collect())
 }
 
-/// Chromium without a window, for at most a minute.
+/// Starts headless Chromium for at most a minute.
 fn browser(directory: &Path) -> Command {
     let mut command = Command::new("timeout");
     let profile = format!("--user-data-dir={}", directory.join("profile").display());
@@ -53,7 +53,7 @@ fn browser(directory: &Path) -> Command {
     command
 }
 
-/// Keeps a picture of a page where that is asked for.
+/// Stores a screenshot of a page if requested.
 pub fn picture(name: &str, page: &str, width: u32, directory: &Path) {
     let Some(folder) = std::env::var_os("FSLAB_SCREENSHOTS") else { return };
     fs::create_dir_all(&folder).unwrap();

@@ -1,12 +1,12 @@
-//! Metrics beside the time, and the gates that judge rows.
+//! Metrics besides the time, and the gates that judge rows.
 
 use fslab_report::sample::{Better, OwnMetric, Record, Sample};
 use fslab_report::{Gate, Outcome, Provenance, Report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Rounds of two targets. The second takes `times` as long and makes as many fewer transactions;
-/// the noise of each run has a standard deviation of `noise`.
+/// Makes rounds of two targets. The second takes `times` as long and makes correspondingly fewer
+/// transactions. The noise has a standard deviation of `noise`.
 fn records(rounds: u32, times: f64, noise: f64, seed: u64) -> Vec<Record> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut noisy = || {
@@ -63,11 +63,11 @@ fn a_gate_fails_where_a_row_is_shown_to_be_beyond_its_limit() {
         ("elapsed slower 20%", Passed),
         ("elapsed slower 10%", NotDecided),
         ("elapsed faster 0%", Passed),
-        // A rate is worse where it is less.
+        // Less is worse for a rate.
         ("tps worse 5%", Failed),
         ("tps less 5%", Failed),
         ("tps more 5%", Passed),
-        // Both take the same.
+        // Both take the same user time.
         ("user worse 1%", Passed),
     ] {
         assert_eq!(outcomes(&slower, gate), [expected], "{gate}");
@@ -96,8 +96,8 @@ fn gates_of_no_row_and_gates_that_do_not_parse_are_refused() {
     assert!("elapsed slower -1%".parse::<Gate>().unwrap_err().contains("from 0 % to 1000 %"));
 }
 
-/// Of 500 comparisons of equal targets, a gate of 0 % fails for about the 2.5 % whose interval
-/// lies above 1 by chance, and one of 1 % for fewer.
+/// Of 500 comparisons of equal targets, a gate of 0 % fails for about 2.5 %, whose interval lies
+/// above 1 by chance. A gate of 1 % fails for fewer.
 #[test]
 fn equal_targets_rarely_fail_a_gate() {
     let failed = |gate: &str| {
@@ -113,7 +113,7 @@ fn equal_targets_rarely_fail_a_gate() {
     assert!(beyond <= 2, "{beyond} of 500");
 }
 
-/// A gate over ten rows of equal targets fails no more often than one over one row.
+/// A gate over ten rows of equal targets fails no more often than a gate over one row.
 #[test]
 fn rows_of_a_gate_do_not_add_up_to_false_alarms() {
     let gate: Gate = "elapsed slower 0%".parse().unwrap();
@@ -168,7 +168,7 @@ fn dashboards_get_each_direction_in_a_file_of_its_own() {
     assert!(!smaller.iter().any(|name| name.ends_with("tps")), "{smaller:?}");
 }
 
-/// A metric's verdict says in which direction, and whether that is good.
+/// The verdict on a metric gives the direction, and whether it is better.
 #[test]
 fn own_metrics_are_shown_with_their_verdict() {
     let text = fslab_report::terminal(&Report::new(&records(10, 1.10, 0.01, 1)));

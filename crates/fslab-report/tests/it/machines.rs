@@ -1,10 +1,11 @@
-//! Reports over the samples of several machines: each machine is a stratum.
+//! Reports on samples of several machines: each machine is a stratum.
 
 use fslab_report::Provenance;
 use fslab_report::sample::{Record, Sample};
 use fslab_report::{Report, Verdict};
 
-/// A run on a machine: seconds of `base` and `other` in each round; `None` where a round lacks one.
+/// Makes a run on a machine, with seconds of `base` and `other` per round; `None` if a round lacks
+/// one.
 fn run(machine: &str, rounds: &[(Option<f64>, Option<f64>)]) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(Provenance {
         run: format!("run on {machine}"),
@@ -32,13 +33,13 @@ fn run(machine: &str, rounds: &[(Option<f64>, Option<f64>)]) -> Vec<Record> {
     records
 }
 
-/// A small swing from round to round.
+/// Returns a small variation from round to round.
 fn swing(round: usize) -> f64 {
     1.0 + 0.01 * (round % 3) as f64
 }
 
-/// On either machine `other` takes 1.2 times as long. Most of its samples are of the fast machine,
-/// and most of the baseline's of the slow one, so that figures put together would call it faster
+/// On both machines `other` takes 1.2 times as long. Most of its samples are from the fast machine,
+/// and most of the baseline's from the slow one. Combined figures would therefore show it as faster
 /// (Simpson's paradox).
 fn opposed() -> Vec<Record> {
     let fast: Vec<_> =
@@ -81,7 +82,7 @@ fn ratios_are_formed_within_machines_and_figures_are_not_put_together() {
     assert!((1.2..1.22).contains(&of_machine.ratio) && of_machine.rounds == 8, "{of_machine:?}");
 }
 
-/// A machine with ten times the rounds does not weigh more.
+/// A machine with ten times the rounds has no greater weight.
 #[test]
 fn machines_count_once_each() {
     let few: Vec<_> = (0..6).map(|round| (Some(1.0), Some(1.2 * swing(round)))).collect();
@@ -92,7 +93,7 @@ fn machines_count_once_each() {
     assert!((ratio.ratio - expected).abs() < 0.003, "{ratio:?}, not {expected}");
 }
 
-/// A round has the same number on each machine, and pairs are formed within machines all the same.
+/// Rounds have the same numbers on each machine, but pairs are formed only within machines.
 #[test]
 fn rounds_of_different_machines_are_no_pairs() {
     let only_base: Vec<_> = (0..8).map(|_| (Some(1.0), None)).collect();
@@ -117,14 +118,14 @@ fn reports_show_each_machine() {
     let line = text.lines().find(|line| line.contains(" other ")).unwrap();
     assert!(line.contains("[1.2") && !line.contains(" s "), "times of two machines: {line}");
     assert!(text.contains("  on slow"), "{text}");
-    // One machine has no such lines.
+    // A report on one machine has no such lines.
     let alone = Report::new(&run("alone", &[(Some(1.0), Some(2.0)); 6]));
     assert!(alone.groups[0].rows.iter().all(|row| !row.is_pooled()));
     assert!(!fslab_report::terminal(&alone).contains("machines"));
 }
 
-/// Two machines of one name are two machines where their processors differ; a resumed run and a
-/// restarted machine are one.
+/// Two machines with one name are different if their processors differ. A resumed run and a
+/// rebooted machine are the same machine.
 #[test]
 fn machines_are_told_apart_by_more_than_their_name() {
     let rounds = [(Some(1.0), Some(2.0)); 6];

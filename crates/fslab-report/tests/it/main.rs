@@ -1,4 +1,4 @@
-//! Tests of reports: from samples alone, of one machine and of several, and in a browser.
+//! Tests of reports: from samples of one or several machines, and in a browser.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

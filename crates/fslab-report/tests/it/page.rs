@@ -1,4 +1,4 @@
-//! The page in a browser: what can be pressed is pressed.
+//! Tests the page in a browser by operating all its controls.
 
 use fslab_report::Report;
 use serde_json::Value;
@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::browser::{has_browser, look, picture};
 use crate::reports::{large, records};
 
-/// Looks at the page from within, and tells the page around it. The axes of all charts and the
-/// order of a table are changed on the way.
+/// Examines the page from inside and reports to the surrounding page. It switches the axes of all
+/// charts and the order of a table.
 const PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 const visible = (part) =>

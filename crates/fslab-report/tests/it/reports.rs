@@ -1,4 +1,4 @@
-//! Reports from samples alone: what they say, and that the page asks nothing of any network.
+//! Reports from samples alone: their content, and that the page needs no network.
 
 use fslab_report::Provenance;
 use fslab_report::sample::{
@@ -24,8 +24,8 @@ fn provenance() -> Record {
     }))
 }
 
-/// A time in milliseconds with some noise that differs by round but not by target, and some that
-/// differs by both.
+/// Makes a sample with a time in milliseconds. Some noise depends only on the round, some on round
+/// and target.
 fn sample(target: &str, round: u32, milliseconds: f64, size: Option<u64>) -> Sample {
     let common = 1.0 + 0.1 * f64::from(round % 3);
     let own = 1.0 + 0.005 * f64::from((round * 7 + target.len() as u32) % 5);
@@ -94,8 +94,8 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert_eq!(slow.operations, 20, "a sum holds both sizes");
 }
 
-/// Any target may be the baseline, and several at once: what is twice as slow one way is twice as
-/// fast the other.
+/// Any target may be the baseline, and several at once. A target twice as slow one way is twice as
+/// fast the other way.
 #[test]
 fn several_baselines_in_one_report() {
     let records = records();
@@ -114,8 +114,8 @@ fn several_baselines_in_one_report() {
     assert!(error.contains("no target is named `bse`; nearest: `base`"), "{error}");
 }
 
-/// Among many comparisons of equal things some intervals leave out 1 by chance: Holm's correction
-/// keeps them from being called different, and they are marked as what they are.
+/// Among many comparisons of equal targets some intervals exclude 1 by chance. Holm's correction
+/// prevents the verdict "different"; such rows get a mark of their own.
 #[test]
 fn chance_among_many_comparisons_is_no_difference() {
     let mut records = vec![provenance()];
@@ -157,7 +157,7 @@ fn the_terminal_marks_what_is_not_shown() {
     assert!(text.contains("6 of 60 samples"), "{text}");
 }
 
-/// Devices are no images: a report names what file systems were made on.
+/// A report distinguishes images from devices as the place of file systems.
 #[test]
 fn the_terminal_names_images_and_devices() {
     let line = |loops: &[Option<bool>]| {
@@ -182,7 +182,7 @@ fn the_terminal_names_images_and_devices() {
     }
 }
 
-/// The report of samples whose plan states a margin, or by one that is given afterwards.
+/// Makes a report by a margin; a margin in the plan and one given afterwards have the same effect.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();
     let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
@@ -241,13 +241,14 @@ fn the_page_escapes_everything_and_asks_nothing_of_a_network() {
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
-    // Each on a linear and a logarithmic axis: 3 targets x 10 rounds of the sum's times, and the
-    // sweep's 3 x 10 x 2; then 2 x 10 ratios. Disturbed ones, 1 in 10, have a hole besides.
+    // Each is on a linear and a logarithmic axis: 3 targets x 10 rounds of the sum's times, and the
+    // sweep's 3 x 10 x 2. Then come 2 x 10 ratios. Samples with interference, 1 in 10, also have a
+    // hole.
     let dots = 2 * (30 + 60) + 20;
     assert_eq!(page.matches("h0").count(), dots + dots / 10);
 }
 
-/// A run that was killed, one without a baseline and one with a single round are reported too.
+/// A killed run, one without a baseline, and one with a single round can be reported too.
 #[test]
 fn partial_samples_make_a_report() {
     let whole = records();
@@ -273,8 +274,8 @@ fn records_round_trip_through_json() {
     }
 }
 
-/// Runs of one plan and seed on one machine are one campaign: their rounds are paired, also where
-/// the targets were spread over them. In what they differ is said.
+/// Runs of one plan and seed on one machine are one campaign. Their rounds are paired, even if the
+/// targets are spread over them. Differences between the runs are reported.
 #[test]
 fn runs_are_merged_and_their_differences_named() {
     let split = |run: &str, target: &str, kernel: &str| {
@@ -299,13 +300,13 @@ fn runs_are_merged_and_their_differences_named() {
         note.text.contains("kernel") && note.text.contains("6.1") && note.text.contains("6.9")
     });
     assert!(named, "{:?}", report.notes);
-    // The same file twice counts once.
+    // A file that is given twice counts once.
     let twice = Report::new(&[first.clone(), first].concat());
     assert_eq!(twice.samples, 10);
     assert!(twice.notes.iter().any(|note| note.text.contains("given twice")));
 }
 
-/// Of a block that was run again the last attempt counts, and the others are kept and counted.
+/// For a block that was run again, the last attempt counts; the others are stored and counted.
 #[test]
 fn the_last_attempt_counts() {
     let mut records = records();
@@ -324,7 +325,7 @@ fn the_last_attempt_counts() {
     assert_eq!((report.samples, report.superseded, report.contaminated), (60, 6, 0));
 }
 
-/// The order of rows and phases follows from plan and workload, not from chance.
+/// The order of rows and phases follows from plan and workload, not from the order of samples.
 #[test]
 fn the_order_of_samples_does_not_matter() {
     let records = records();
@@ -364,7 +365,8 @@ fn csv_has_a_line_for_each_sample() {
     assert!(text.contains("\"<script>alert('x')</script> & \"\"more\"\"\""), "{text}");
 }
 
-/// Thirty workloads on eight targets: the terminal shows an overview, the page folds.
+/// With thirty workloads on eight targets, the terminal shows an overview and the page folds
+/// workloads.
 #[test]
 fn a_large_report_stays_readable() {
     let report = Report::new(&large());
@@ -378,7 +380,7 @@ fn a_large_report_stays_readable() {
     assert!(!page.contains(" open><summary>") && page.contains("id=\"find\""));
 }
 
-/// A report of thirty workloads with two phases on eight targets.
+/// Makes a report of thirty workloads with two phases on eight targets.
 pub fn large() -> Vec<Record> {
     let Record::Provenance(mut provenance) = provenance() else { panic!("a provenance") };
     provenance.plan_name = "Thirty workloads on eight targets".to_owned();
@@ -403,7 +405,7 @@ pub fn large() -> Vec<Record> {
     records
 }
 
-/// Samples of every format there was are read for ever.
+/// Samples of every earlier format can be read.
 #[test]
 fn samples_of_format_1_are_read() {
     let path = std::path::Path::new("testdata/samples-1.jsonl");
@@ -416,8 +418,8 @@ fn samples_of_format_1_are_read() {
     fslab_report::html(&report).unwrap();
 }
 
-/// Samples of before, whose reads and writes share one histogram, are read and shown as they are,
-/// and those of each direction apart.
+/// Older samples have one histogram for reads and writes, newer ones a histogram per direction.
+/// Both are shown as they are.
 #[test]
 fn latencies_of_old_and_new_samples_are_shown() {
     for (latencies, operations) in [

@@ -1,4 +1,4 @@
-//! A paper's charts: their axes, series and order, to be drawn again from figures found here.
+//! A paper's charts: axes, series and order, for redrawing with the figures found here.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,25 @@ use crate::published::Unit;
 /// A chart of the paper.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
-    /// A name that stays.
+    /// Stable name.
     pub id: String,
-    /// Where in the paper.
+    /// Place in the paper.
     pub place: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// How it shows it.
+    /// How the series are drawn.
     pub form: Form,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What a reader must know.
+    /// A note that readers need.
     pub note: Option<String>,
-    /// Its series, in the paper's order.
+    /// Series, in the paper's order.
     pub lines: Vec<Line>,
 }
 
-/// How a chart shows its series.
+/// How a chart draws its series.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -40,23 +40,23 @@ pub enum Form {
 /// An axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Axis {
-    /// What it shows, without the unit.
+    /// Label, without the unit.
     pub label: String,
-    /// The unit of its numbers; `None` where they are names.
+    /// Unit of the numbers; `None` if the axis shows names.
     pub unit: Option<&'static Unit>,
-    /// Whether it is logarithmic.
+    /// Whether the axis is logarithmic.
     pub logarithmic: bool,
 }
 
 /// A series of a chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Where it stands on an axis of names, as a bar of its own.
+    /// Name on an axis of names, if the series is a single bar.
     pub category: Option<String>,
-    /// How its figures are come by.
+    /// How its figures are obtained.
     pub kind: Kind,
-    /// From what.
+    /// Source of the figures.
     pub basis: Basis,
 }

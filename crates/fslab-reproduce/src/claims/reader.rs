@@ -1,4 +1,4 @@
-//! From TOML to checked claims.
+//! Reads claims from TOML and checks them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -69,7 +69,7 @@ struct RawRange {
     to: Option<f64>,
 }
 
-/// What is not said is as the chart says, where it is of a chart's line.
+/// A `measure` table. In a chart's line, the chart's table supplies the missing keys.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawMeasure {
@@ -129,7 +129,7 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// What is not said is as in the measure itself.
+/// An `against` table. The measure itself supplies the missing keys.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawAgainst {
@@ -140,7 +140,7 @@ struct RawAgainst {
 }
 
 impl RawMeasure {
-    /// With what a chart says for all its lines.
+    /// Returns the table, with missing keys from the chart's table for all its lines.
     fn or(&self, all: Option<&Self>) -> Self {
         let Some(all) = all else { return self.clone() };
         Self {
@@ -161,11 +161,11 @@ impl RawMeasure {
 }
 
 impl Paper {
-    /// Parses a file of claims; `file` is what errors call it, and `plans` are those that claims
-    /// may name, in their full form.
+    /// Parses a file of claims. `file` is its name in errors. `plans` are the plans that claims may
+    /// name, in their full form.
     ///
     /// # Errors
-    /// Names file, line, column and key of the first thing that is wrong.
+    /// Names file, line, column and key of the first mistake.
     pub fn parse(
         name: &str,
         file: &str,
@@ -196,7 +196,7 @@ impl Paper {
     }
 }
 
-/// A place as it is written down.
+/// A place as written in the file.
 struct RawPlace<'a> {
     workload: &'a Spanned<String>,
     phases: &'a Spanned<OneOrMore>,
@@ -208,7 +208,7 @@ fn named(id: &Spanned<String>) -> (&str, Range<usize>) {
     (id.get_ref(), id.span())
 }
 
-/// A file that is being read.
+/// Reads one file of claims.
 struct Reader<'a> {
     source: Source<'a>,
     plans: &'a BTreeMap<String, Plan>,
@@ -321,7 +321,7 @@ impl Reader<'_> {
         Ok(Some(published))
     }
 
-    /// As a share.
+    /// Returns the margin as a share.
     fn margin(&self, raw: &RawClaim) -> Result<Option<f64>> {
         let Some(margin) = &raw.margin else { return Ok(None) };
         let percent = *margin.get_ref();
@@ -362,7 +362,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `span` is where to complain of what is missing.
+    /// Reads a `measure` table. `span` is the position for errors about missing keys.
     fn measure(&self, raw: &RawMeasure, span: Range<usize>) -> Result<Basis> {
         let lacks =
             |key: &str| self.source.error(span.clone(), format!("`measure`: `{key}` is missing"));
@@ -408,7 +408,7 @@ impl Reader<'_> {
         Err(self.unknown("from", &from, known()))
     }
 
-    /// A place, whose workload must be in the plan with each of these numbers of files.
+    /// Reads a place. The plan must have its workload with each of these numbers of files.
     fn place(&self, plan: &Plan, raw: &RawPlace<'_>, files: &[u64]) -> Result<Place> {
         let RawPlace { workload, phases, target, size } = raw;
         let targets = || plan.targets.iter().map(|target| target.name.as_str());

@@ -1,14 +1,14 @@
-//! Charts of bars: the series side by side at each place.
+//! Bar charts: the series side by side at each position.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
 use crate::figure::{At, Figure};
 use fslab_chart::Drawing;
 use fslab_report::distinct;
 
-/// Share of the room of a place that its bars take.
+/// Share of a position's width that its bars fill.
 const FILLED: f64 = 0.76;
 
-/// The plot without its head.
+/// Draws the plot, without title and legend.
 pub(super) fn plot(drawn: &Drawn) -> String {
     let mut drawing = Drawing::new(WIDTH - RIGHT, PLOT);
     let places = places(drawn);
@@ -33,7 +33,7 @@ pub(super) fn plot(drawn: &Drawn) -> String {
     drawing.into_body()
 }
 
-/// Where bars stand, in order.
+/// Returns the positions of bars, in order.
 fn places<'d>(drawn: &'d Drawn) -> Vec<String> {
     let of = |(index, figures): (usize, &'d [Figure])| {
         figures.iter().map(move |figure| name(drawn, index, figure))
@@ -47,7 +47,7 @@ fn at_place<'d>(drawn: &'d Drawn, place: &str) -> impl Iterator<Item = (usize, &
     all.filter(move |(index, figure)| name(drawn, *index, figure) == place)
 }
 
-/// What stands below a bar.
+/// Returns the text below a bar.
 fn name(drawn: &Drawn, index: usize, figure: &Figure) -> String {
     let number = |at: At| short(of_axis(&drawn.chart.x, at.value));
     let category = drawn.chart.lines[index].category.clone();

@@ -1,15 +1,15 @@
-//! Charts of lines.
+//! Line charts.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, dot, of_axis, short};
 use fslab_chart::{Drawing, Scale};
 
-/// More points than this are drawn small.
+/// Maximum number of points with dots of normal size.
 const DOTS_MOST: usize = 30;
 
-/// Numbers below an axis of sizes.
+/// Maximum number of labels on an axis of sizes.
 const TICKS_MOST: usize = 9;
 
-/// The plot without its head.
+/// Draws the plot, without title and legend.
 pub(super) fn plot(drawn: &Drawn) -> String {
     let mut drawing = Drawing::new(WIDTH - RIGHT, PLOT);
     let xs = horizontal(drawn, &mut drawing);
@@ -35,8 +35,8 @@ pub(super) fn plot(drawn: &Drawn) -> String {
     drawing.into_body()
 }
 
-/// The horizontal axis: round numbers, or the points themselves where it is logarithmic, as the
-/// papers do for sizes that double.
+/// Draws the horizontal axis. It has round numbers, or the points themselves if it is logarithmic,
+/// as in the papers for sizes that double.
 fn horizontal(drawn: &Drawn, drawing: &mut Drawing) -> Scale {
     let places = drawn.series().flat_map(|(_, figures)| figures).filter_map(|figure| figure.at);
     let mut values: Vec<f64> = places.map(|at| of_axis(&drawn.chart.x, at.value)).collect();

@@ -1,4 +1,4 @@
-//! Claims: what is wrong with them is named, and what a run shows is found and judged.
+//! Claims: mistakes in them are reported, and the results of a run are found and judged.
 
 use std::collections::BTreeMap;
 
@@ -179,7 +179,7 @@ fn figures_are_those_of_the_report_and_judged() {
     assert!(Findings::index(&[found]).unwrap().contains("t.html"));
 }
 
-/// A claim over a sweep, of samples in which `b` takes twice the time of `a` but for one size.
+/// A claim over a sweep. In its samples `b` takes twice the time of `a` except at one size.
 fn of_sweep(factor_at_2_kib: u64, claim: &str) -> Row {
     let paper = paper(&format!("{HEAD}{claim}")).unwrap();
     let planted = |record: Record| match record {
@@ -194,7 +194,7 @@ fn of_sweep(factor_at_2_kib: u64, claim: &str) -> Row {
     Findings::new(paper, &runs, "form", Vec::new()).rows.remove(0)
 }
 
-/// The planted untruth is one size of three at which the target is slower than the paper says.
+/// At one of three sizes the target is slower than the paper says.
 #[test]
 fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
     let sweep = format!("{}each = \"size\"\n", MEASURE.replace("stream", "file-copy"));
@@ -215,7 +215,7 @@ fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
     }
 }
 
-/// A margin that is missed, and one that is met.
+/// One margin is missed, another one is met.
 #[test]
 fn equality_is_judged_by_its_margin() {
     let same = |margin: &str| {
@@ -228,7 +228,8 @@ fn equality_is_judged_by_its_margin() {
     assert_eq!(twice.published, "equal within 5 %");
 }
 
-/// Three rounds with these system times of `b`, where `a` takes 100 ns: the outcome of their ratio.
+/// Three rounds in which `b` has these system times and `a` takes 100 ns: the outcome of their
+/// ratio.
 fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     let measure = format!("{MEASURE}quantity = \"system\"\n{AGAINST}");
     let paper = paper(&format!("{HEAD}{}", claim("system", TWICE, &measure))).unwrap();
@@ -247,7 +248,8 @@ fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     (row.outcome, row.measured)
 }
 
-/// A time that the kernel's clock is too coarse for leaves out its own round only, and says so.
+/// A time below the resolution of the kernel's clock leaves out only its own round, and is
+/// reported.
 #[test]
 fn a_zero_leaves_out_its_own_round() {
     let (outcome, measured) = of_system_times([200, 0, 200]);
@@ -344,7 +346,7 @@ pub fn charted() -> Findings {
     Findings::new(paper, &Runs::new(&[], BTreeMap::new(), answers), "form", Vec::new())
 }
 
-/// Inputs and definitions are shown, whatever is found, and counted apart.
+/// Inputs and definitions are shown, whatever the outcome, and counted separately.
 #[test]
 fn claims_are_counted_by_kind_and_verdict() {
     let found = charted();

@@ -1,4 +1,5 @@
-//! Tests of papers: claims read, looked up in a real run and judged, and their page in a browser.
+//! Tests of papers: claims are read, looked up in a real run and judged, and their page is shown in
+//! a browser.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -3,7 +3,7 @@
 use crate::browser::{has_browser, look, picture};
 use crate::claims::charted;
 
-/// Looks at the page of a paper: what is drawn, and how wide it is.
+/// A script that examines the page of a paper: the drawings and the width.
 const PAPER_PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 for (const details of all("details")) details.open = true;
@@ -24,7 +24,7 @@ fn the_page_of_a_paper_works_at_two_widths_without_errors() {
         return;
     }
     let page = charted().html().unwrap();
-    // The page has no scripts, and admits none but that of this test.
+    // The page has no scripts, and its policy allows only the script of this test.
     let admitting = page.replace("; base-uri", "; script-src 'nonce-probe'; base-uri");
     for width in [1280, 390] {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -33,7 +33,8 @@ fn the_page_of_a_paper_works_at_two_widths_without_errors() {
         assert_eq!(console, Vec::<String>::new(), "at {width}");
         assert_eq!((&seen["drawn"], &seen["resources"]), (&2.into(), &0.into()), "{seen}");
         assert!(seen["overflow"].as_i64().unwrap() <= 0, "{width}: {seen}");
-        // Two bars and two samples of the legend; a line and two samples, one of a missing series.
+        // Two bars and two samples of the legend; one line and two samples, one of them of a
+        // missing series.
         assert_eq!((&seen["columns"], &seen["lines"]), (&4.into(), &3.into()), "{seen}");
         assert_ne!(seen["colour"], "rgb(0, 0, 0)", "colours are missing: {seen}");
         assert!(seen["smallest"].as_f64().unwrap() > 300.0, "too small to read: {seen}");

@@ -1,6 +1,7 @@
 //! `copy`: a chunk's bytes as they are, behind a frame header.
 //!
-//! All the machinery and no encoding: what the machinery costs. Copyfs in Zadok et al. (2001).
+//! It runs the whole layer without encoding, and so measures the cost of the layer itself. It
+//! corresponds to Copyfs in Zadok et al. (2001).
 
 use super::{CodecSpec, Container, Levels, RECORD_BYTES, fill, record_behind};
 use crate::format::HEAD_BYTES;

@@ -1,7 +1,7 @@
-//! `gzip`: each data frame is a gzip member (RFC 1952), its header in the member's extra field.
+//! `gzip`: each data frame is a gzip member (RFC 1952) with the frame header in its extra field.
 //!
-//! Metadata are members of no content, with everything in the extra field. A packed file is what
-//! `gzip -dc` calls a multi-member file. The encoder is libdeflate.
+//! Metadata frames are empty members with all data in the extra field. A packed file is a
+//! multi-member file for `gzip -dc`. The encoder is libdeflate.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -36,20 +36,20 @@ pub const SPEC: CodecSpec = CodecSpec {
 
 /// Magic, deflate, an extra field, no time, no flags, unknown system.
 const MEMBER: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
-/// The name of our subfield of the extra field.
+/// The name of fslab's subfield in the extra field.
 const SUBFIELD: [u8; 2] = *b"FS";
 /// The member's ten bytes, the length of the extra field, name and length of the subfield.
 const PREFIX_BYTES: usize = MEMBER.len() + 6;
-/// A last block with nothing in it, then CRC and length of no content.
+/// An empty last block, then the CRC and length of empty content.
 const NO_CONTENT: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// CRC32 and length of the content, behind it.
+/// CRC32 and length of the content, which follow the content.
 const TRAILER_BYTES: usize = 8;
 /// The largest stored block of deflate.
 const STORED_BYTES_MAX: usize = 65535;
 
 thread_local! {
     static COMPRESSORS: RefCell<HashMap<i32, Compressor>> = RefCell::default();
-    /// Room for what comes out, which may be more than what went in.
+    /// Output buffer; the output may be larger than the input.
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
@@ -112,7 +112,7 @@ fn wrap(record: &RecordBytes, body: Body) -> Vec<u8> {
     header
 }
 
-/// A member's beginning, with so many bytes in the subfield.
+/// The beginning of a member with this many bytes in the subfield.
 fn member(subfield_bytes: usize) -> [u8; PREFIX_BYTES] {
     let mut member = [0; PREFIX_BYTES];
     member[..10].copy_from_slice(&MEMBER);

@@ -1,4 +1,5 @@
-//! `lz4`: each data frame is a skippable frame with the header, then an lz4 frame of one block.
+//! `lz4`: each data frame is a skippable frame with the header, followed by an lz4 frame of one
+//! block.
 
 use std::cell::RefCell;
 
@@ -21,11 +22,11 @@ pub const SPEC: CodecSpec = CodecSpec {
 const FRAME: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
 /// A block length of 0.
 const END: [u8; 4] = [0; 4];
-/// In a block's length: its bytes are the content.
+/// Flag in a block's length: the block is not compressed.
 const STORED: u32 = 1 << 31;
 
 thread_local! {
-    /// Room for what comes out, which may be more than what went in.
+    /// Output buffer; the output may be larger than the input.
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

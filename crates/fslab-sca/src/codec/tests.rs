@@ -1,4 +1,4 @@
-//! What every codec promises, checked for all of them; and what the ordinary tools say.
+//! Tests of the guarantees of every codec, and decoding with the ordinary tools.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -94,7 +94,7 @@ fn uuencode_is_printable_throughout() {
     }
 }
 
-/// A stored file as the tools see it: a head, frames of content and of metadata.
+/// A stored file as the tools see it: a head, and frames of content and metadata.
 fn packed(codec: &CodecSpec, contents: &[Vec<u8>]) -> Vec<u8> {
     let record: RecordBytes = [0xAB; RECORD_BYTES];
     let container = &codec.container;
@@ -112,7 +112,7 @@ fn packed(codec: &CodecSpec, contents: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// What a program writes for this input; nothing where the program is missing.
+/// Runs a program and returns its output for this input; `None` if it is not installed.
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -162,7 +162,7 @@ proptest! {
         }
     }
 
-    /// Hostile bodies: an answer of the right length or none, and no panic.
+    /// Hostile bodies yield the right length or `None`, without a panic.
     #[test]
     fn any_body_is_taken_calmly(
         body in prop::collection::vec(any::<u8>(), 0..3000),

@@ -1,8 +1,8 @@
-//! `uuencode`: printable text throughout, each data frame a section that `uudecode` takes.
+//! `uuencode`: printable text only; each data frame is a section that `uudecode` decodes.
 //!
-//! Makes files a third larger: the expanding algorithm of Zadok et al. (2001). Frame headers are
-//! lines in base64 before the section; `uudecode` skips what comes before `begin`. There is no
-//! raw form.
+//! Files become a third larger: the expanding algorithm of Zadok et al. (2001). Frame headers are
+//! lines in base64 before the section; `uudecode` skips everything before `begin`. Raw frames do
+//! not exist.
 
 use data_encoding::BASE64;
 
@@ -30,7 +30,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     },
 };
 
-/// Begins a header line.
+/// Prefix of a header line.
 const LABEL: &[u8] = b"fslab:";
 /// The record in base64: 72 bytes are 96 characters, without padding.
 const ARMOURED_BYTES: usize = RECORD_BYTES / 3 * 4;
@@ -40,7 +40,7 @@ const BEGIN: &[u8] = b"begin 644 chunk\n";
 const END: &[u8] = b"`\nend\n";
 /// Content bytes of a full line.
 const LINE_BYTES: usize = 45;
-/// Characters of a line of metadata: few enough for any reader of lines.
+/// Characters in a line of metadata: few enough for any line-based program.
 const METADATA_LINE_BYTES: usize = 76;
 
 fn section(content: &[u8]) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn section(content: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Six bits as a character; zero is a backtick, because spaces get lost at the ends of lines.
+/// Encodes six bits as a character. Zero is a backtick, because programs strip spaces at line ends.
 fn character(bits: u8) -> u8 {
     if bits == 0 { b'`' } else { bits + b' ' }
 }
@@ -134,7 +134,7 @@ fn unpack(body: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(&text).ok()
 }
 
-/// Spaces, with an explanation for whoever opens the file in an editor.
+/// A head of spaces, with an explanation for anyone who opens the file in an editor.
 fn empty_head() -> [u8; HEAD_BYTES as usize] {
     const TITLE: &[u8] = b"Stored by fslab (SCA 1, uuencode): docs/formats/sca.md";
     let mut head = [b' '; HEAD_BYTES as usize];

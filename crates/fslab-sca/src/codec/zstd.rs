@@ -1,7 +1,8 @@
-//! `zstd`: each data frame is a skippable frame with the header, then a zstd frame (RFC 8878).
+//! `zstd`: each data frame is a skippable frame with the header, followed by a zstd frame (RFC
+//! 8878).
 //!
-//! A packed file ends with the seek table of zstd's seekable format, so that tools which know it
-//! read anywhere in the file.
+//! A packed file ends with the seek table of zstd's seekable format. Tools that support it can read
+//! at any offset.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ const FRAME_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 const DESCRIPTOR: u8 = 0b1010_0000;
 /// The largest block of a frame.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Which of the skippable frames holds a seek table, and what ends it.
+/// The number of the skippable frame that holds a seek table, and the magic number at its end.
 const SEEK_TABLE_NUMBER: u32 = 0xE;
 const SEEK_TABLE_MAGIC: u32 = 0x8F92_EAB1;
 
@@ -67,7 +68,7 @@ fn store(content: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Of a raw block: whether it is the last, type 0, length.
+/// The header of a raw block: whether it is the last, type 0, length.
 fn block_header(length: usize, is_last: bool) -> [u8; 3] {
     let header = (length as u32) << 3 | u32::from(is_last);
     let [low, middle, high, _] = header.to_le_bytes();
@@ -83,7 +84,7 @@ fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A skippable frame with a table of all frames before it: encoded and decoded lengths.
+/// A skippable frame with the encoded and decoded lengths of all frames before it.
 fn seek_table(frames: &[(u32, u32)]) -> Vec<u8> {
     let length = frames.len() * 8 + 9;
     let mut table = prefix(SEEK_TABLE_NUMBER, length).to_vec();
@@ -92,7 +93,7 @@ fn seek_table(frames: &[(u32, u32)]) -> Vec<u8> {
         table.extend(decoded.to_le_bytes());
     }
     table.extend((frames.len() as u32).to_le_bytes());
-    // No checksums in the table.
+    // The table has no checksums.
     table.push(0);
     table.extend(SEEK_TABLE_MAGIC.to_le_bytes());
     table

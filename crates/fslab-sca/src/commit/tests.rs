@@ -1,4 +1,4 @@
-//! In which order slots, checkpoints and given back space come.
+//! The order of writing slots and checkpoints and freeing space.
 
 use std::sync::Arc;
 
@@ -28,16 +28,16 @@ fn filled_with(byte: u8) -> Vec<u8> {
     vec![byte; CHUNKS as usize]
 }
 
-/// Of the lower file.
+/// Blocks of the lower file.
 fn blocks(io: Io<'_>) -> u64 {
     io.lower.attr(io.request).unwrap().blocks
 }
 
-/// What happens to a file between two looks at its slots.
+/// An event between two checks of a file's slots.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Committed,
-    /// A checkpoint without a slot, as for a great many changed pages.
+    /// A checkpoint without a slot, as for too many changed pages.
     Checkpointed,
     /// A commit whose slot could not be written.
     Refused,
@@ -51,14 +51,14 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
         Event::Checkpointed => log.write_checkpoint(io).unwrap(),
         Event::Refused => {
             fs.refuse(0..HEAD_BYTES, Errno::IO, u64::MAX);
-            // Nothing is refused where a slot leads to everything already.
+            // The commit writes no slot if one leads to everything already.
             unless_gone(commit(&alone(log, io), false)).ok();
             fs.end();
         }
     }
 }
 
-/// A crash may tear the slot that is written: the one written before it must be another.
+/// A crash may tear the slot being written, so it must not be the one written last.
 #[test]
 fn no_slot_is_written_over_the_last_one() {
     const LENGTH: u32 = 6;
@@ -87,7 +87,7 @@ fn no_slot_is_written_over_the_last_one() {
     }
 }
 
-/// The slot that is there leads to the frames that were replaced.
+/// The existing slot leads to the replaced frames.
 #[test]
 fn nothing_is_given_back_where_the_slot_could_not_be_written() {
     with_file(|fs, io, mut log| {
@@ -107,8 +107,8 @@ fn nothing_is_given_back_where_the_slot_could_not_be_written() {
     });
 }
 
-/// Frames of a block give nothing back each for itself. They are joined once the slot that leads
-/// behind them is durable, by a commit that has nothing else to do.
+/// The space of a frame smaller than a block can't be freed alone. Such frames are joined once the
+/// slot behind them is durable, by a commit without other work.
 #[test]
 fn small_frames_are_given_back_by_the_second_commit() {
     with_file(|_, io, mut log| {
@@ -122,7 +122,7 @@ fn small_frames_are_given_back_by_the_second_commit() {
     });
 }
 
-/// Other versions gave checkpoints numbers one by one, also to those without a slot.
+/// Earlier versions numbered checkpoints consecutively, including those without a slot.
 #[test]
 fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
     let reference = |offset| Reference { offset, stored_length: 100, header_crc: 0 };
@@ -143,7 +143,7 @@ fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
     assert_eq!(commits_behind(3).next_ordinal() % 2, 0);
 }
 
-/// The sync began before the write, and need not have taken it along.
+/// The sync began before the write and need not include it.
 #[test]
 fn a_write_beside_an_fsync_is_not_durable_by_it() {
     with_file(|_, io, mut log| {

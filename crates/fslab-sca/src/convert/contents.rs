@@ -1,4 +1,4 @@
-//! Contents of files, copied and compared: data as data, holes as holes.
+//! Copies and compares the contents of files: data as data, holes as holes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,10 +11,10 @@ use fslab_vfs::{
 use super::{Conversion, Direction, Kept, Place, Why};
 use crate::superblock::BEGINNING_BYTES;
 
-/// Bytes copied at a time: enough for several chunks to be encoded side by side.
+/// Bytes copied at a time: enough for several chunks to be encoded in parallel.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// An open file, closed at the end.
+/// An open file; `close` closes it.
 struct Open<'a> {
     fs: &'a dyn FileSystem,
     request: &'a Request,
@@ -25,14 +25,14 @@ struct Open<'a> {
 impl<'a> Open<'a> {
     fn of(fs: &'a dyn FileSystem, request: &'a Request, ino: Ino) -> Result<Self> {
         let opened = match fs.open(request, ino, OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may do that.
+            // Only the owner of a file may open it without updating the access time.
             Err(error) if error.errno() == Errno::PERM => fs.open(request, ino, OpenMode::empty()),
             opened => opened,
         };
         Ok(Self { fs, request, ino, handle: opened?.handle })
     }
 
-    /// Reads up to so many bytes; fewer at the end only.
+    /// Reads up to `length` bytes; fewer only at the end of the file.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length as usize];
         let mut done = 0;
@@ -60,7 +60,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// The next data at or behind a place; nothing where there is none.
+    /// Returns the next data at or behind `offset`; `None` if there is none.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         match self.fs.lseek(self.request, self.ino, self.handle, offset, SeekTo::Data) {
             Ok(place) => Ok(Some(place)),
@@ -73,7 +73,7 @@ impl<'a> Open<'a> {
         self.fs.lseek(self.request, self.ino, self.handle, offset, SeekTo::Hole)
     }
 
-    /// Closes, which may tell what a write did not.
+    /// Closes the file. This may report an error that a write did not report.
     fn close<T, E: From<fslab_vfs::Error>>(
         self,
         done: std::result::Result<T, E>,
@@ -83,14 +83,14 @@ impl<'a> Open<'a> {
     }
 }
 
-/// The bytes that tell what a file is.
+/// Reads the bytes that show whether a file is a stored file.
 pub fn beginning(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Vec<u8>> {
     let file = Open::of(fs, request, ino)?;
     let read = file.read(0, BEGINNING_BYTES as u64);
     file.close(read)
 }
 
-/// Bytes of a file from a place on.
+/// Reads bytes of a file from an offset on.
 pub fn piece(fs: &dyn FileSystem, request: &Request, ino: Ino, at: (u64, u64)) -> Result<Vec<u8>> {
     let file = Open::of(fs, request, ino)?;
     let read = file.read(at.0, at.1);
@@ -105,7 +105,7 @@ pub fn sync(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
 }
 
 impl Conversion {
-    /// Where originals are read, and where copies are.
+    /// The file systems through which originals are read and copies are accessed.
     fn sides(&self) -> (&dyn FileSystem, &dyn FileSystem) {
         match self.direction {
             Direction::Encode => (&*self.lower, &*self.layered),
@@ -113,7 +113,7 @@ impl Conversion {
         }
     }
 
-    /// Copies a file to a new name beside it, and answers the copy.
+    /// Copies a file to a new name beside it, and returns the copy.
     pub(super) fn copy_contents(&self, place: &Place<'_>, name: &OsStr, attr: &Attr) -> Kept<Ino> {
         let (from, to) = self.sides();
         let source = Open::of(from, &self.request, attr.ino)?;
@@ -141,20 +141,20 @@ impl Conversion {
         Ok(from.getattr(&self.request, attr.ino, None)?.size)
     }
 
-    /// Compares an original with its copy, byte for byte, as far as either holds anything.
-    /// `passed` takes where the comparison is, and the size.
+    /// Compares an original with its copy byte for byte, where either has data. `passed` receives
+    /// the position of the comparison and the size.
     pub(super) fn compare(&self, attr: &Attr, copy: Ino, passed: &dyn Fn(u64, u64)) -> Kept<()> {
         let (from, to) = self.sides();
         let size = self.size_of(attr)?;
         self.compare_two((from, attr.ino), (to, copy), &|place| passed(place, size))
     }
 
-    /// Reports how far a file is: it is copied, and compared then.
+    /// Reports the progress of a file, which is first copied and then compared.
     pub(super) fn pass(&self, path: &Path, done: u64, all: u64) {
         (self.report_share)(path, done as f64 / all.max(1) as f64);
     }
 
-    /// Compares what two files hold, each of either kind.
+    /// Compares the contents of two files, each plain or stored.
     pub(super) fn compare_contents(&self, one: Ino, other: Ino) -> Kept<()> {
         self.compare_two((&*self.layered, one), (&*self.layered, other), &|_done| {})
     }
@@ -189,7 +189,7 @@ fn copy(source: &Open<'_>, target: &Open<'_>, size: u64, passed: &dyn Fn(u64)) -
         while offset < place {
             let bytes = source.read(offset, PIECE_BYTES.min(place - offset))?;
             if bytes.is_empty() {
-                // It was cut meanwhile, which the comparison finds.
+                // The original was truncated meanwhile; the comparison will detect it.
                 break;
             }
             target.write(offset, &bytes)?;

@@ -1,4 +1,4 @@
-//! What encoding a tree would gain, from samples of its files. Nothing is written.
+//! Estimates the gain of encoding a tree from samples of its files. Nothing is written.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,33 +16,33 @@ use crate::size_xattr::{self, Mark};
 use crate::{options, superblock};
 use fslab_layers::LayerChoice;
 
-/// Chunks looked at in one file.
+/// Chunks sampled in one file.
 const SAMPLES: u64 = 4;
 
-/// What space is given in.
+/// Unit of allocated space in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What encoding a tree is expected to gain.
+/// Expected gain of encoding a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// Files that would be encoded.
     pub files: u64,
-    /// Files that are as wanted: empty, or stored files.
+    /// Files that need no encoding: they are empty or already stored files.
     pub already: u64,
     /// Files that can't be read.
     pub unreadable: u64,
     /// Space that the files to be encoded take now, in bytes.
     pub before_bytes: u64,
-    /// Space that they are expected to take.
+    /// Expected space that these files will take, in bytes.
     pub after_bytes: u64,
-    /// Bytes that were encoded to find out.
+    /// Bytes that were encoded as samples.
     pub sampled_bytes: u64,
 }
 
-/// Estimates what encoding a tree with a layer would gain. `tell` is called for each file.
+/// Estimates the gain of encoding a tree with a layer. `tell` is called for each file.
 ///
 /// # Errors
-/// That the tree can't be listed, or that the layer encodes nothing.
+/// The tree can't be listed, or the layer does not encode.
 pub fn estimate(root: &Path, layer: &LayerChoice, tell: &dyn Fn(&Path)) -> crate::Result<Estimate> {
     let failed = |source| Error::StoredFile { path: root.to_owned(), source };
     let codec = codec_of(layer)?;
@@ -64,10 +64,10 @@ pub fn estimate(root: &Path, layer: &LayerChoice, tell: &dyn Fn(&Path)) -> crate
     Ok(samples.estimate)
 }
 
-/// The codec that a layer encodes with.
+/// Returns the codec of a layer.
 ///
 /// # Errors
-/// That it encodes nothing.
+/// The layer does not encode.
 pub fn codec_of(layer: &LayerChoice) -> crate::Result<&'static CodecSpec> {
     let name = layer.spec().name;
     CODECS.iter().copied().find(|codec| codec.name == name).ok_or(Error::NoCodec { layer: name })
@@ -79,8 +79,8 @@ struct Samples<'a> {
     settings: Settings,
     scope: Scope,
     estimate: Estimate,
-    /// Files of several names that were looked at, by whichever name. They stay remembered, so that
-    /// no other gets the number of one.
+    /// Files with several names that were sampled under one of them. Their inodes stay referenced,
+    /// so that no other file gets the same number.
     linked: HashSet<Ino>,
     tell: &'a dyn Fn(&Path),
 }
@@ -140,7 +140,7 @@ impl Samples<'_> {
         }
         self.estimate.sampled_bytes += plain;
         self.estimate.files += 1;
-        // Holes stay holes: what takes no space now takes none then.
+        // Holes stay holes: they take no space before or after.
         let held = size.min(taken) as f64;
         let expected = HEAD_BYTES as f64 + held * encoded as f64 / plain.max(1) as f64;
         self.estimate.before_bytes += taken;

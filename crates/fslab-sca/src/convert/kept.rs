@@ -1,7 +1,7 @@
-//! What an encoded file keeps of its original's own xattrs, so that decoding gives them back.
+//! Keeps the original's fslab xattrs in the encoded file, so that decoding restores them.
 //!
-//! An original that looks like a stored file may have the size xattr of the tree that it came from.
-//! The encoded file needs that xattr for itself. It keeps the original's in another one, which the
+//! An original that looks like a stored file may have the size xattr of another tree. The encoded
+//! file needs this xattr for itself. It keeps the original's value in another xattr, which the
 //! mount hides.
 
 use fslab_vfs::{Ino, Result};
@@ -16,13 +16,13 @@ use crate::superblock;
 const HAS_MARK: u8 = 1;
 const HAS_EARLIER: u8 = 2;
 
-/// The own xattrs of an original.
+/// The fslab xattrs of an original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OwnXattrs {
     original: Fingerprint,
     /// The size xattr.
     mark: Option<Vec<u8>>,
-    /// The xattr in which it keeps those of its own original.
+    /// The xattr in which the original keeps the xattrs of its own original.
     earlier: Option<Vec<u8>>,
 }
 
@@ -34,7 +34,7 @@ impl OwnXattrs {
         let mut record = KeptRecord {
             version: VERSION,
             flags,
-            // An xattr is at most 64 KiB long, and one of that length has no room in another.
+            // An xattr has at most 64 KiB, and one of that length does not fit into another.
             mark_length: u16::try_from(mark.len()).unwrap_or(u16::MAX).into(),
             crc: 0.into(),
             size: self.original.size.into(),
@@ -65,7 +65,7 @@ impl OwnXattrs {
 }
 
 impl Conversion {
-    /// Gives a copy what its original has of our xattrs, or keeps that for decoding.
+    /// Copies the original's fslab xattrs to a copy, or keeps them for decoding.
     pub(super) fn keep_own_xattrs(&self, original: Ino, copy: Ino) -> Kept<()> {
         match self.direction {
             Direction::Encode => self.keep_for_decoding(original, copy),
@@ -88,8 +88,9 @@ impl Conversion {
         self.set_on_copy(copy, KEPT_NAME.as_ref(), &value)
     }
 
-    /// A decoded file that looks like a stored file must not be decoded by the next run, and a
-    /// mount must show it as it is, until the whole tree is decoded.
+    /// Restores the original's fslab xattrs on a decoded file. If it looks like a stored file, it
+    /// is marked as foreign. The next run then does not decode it, and a mount shows it unchanged,
+    /// until the whole tree is decoded.
     fn give_back_own(&self, original: Ino, copy: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let beginning = contents::beginning(lower, request, copy)?;
@@ -97,7 +98,7 @@ impl Conversion {
         let kept = size_xattr::value(lower, request, original, KEPT_NAME)?;
         let kept = kept.and_then(|value| OwnXattrs::decode(&value));
         let Some(kept) = kept.filter(|kept| kept.original == fingerprint) else {
-            // Written through a mount: nothing says that it had ever been in a tree as it is.
+            // The file was written through a mount; it may never have been plain in any tree.
             return match superblock::identify(&beginning) {
                 Some(_) => size_xattr::write(lower, request, copy, &Mark::Foreign),
                 None => Ok(()),
@@ -121,7 +122,7 @@ impl Conversion {
         Ok(())
     }
 
-    /// What tells whether a file is still the one that it was.
+    /// Returns values that show whether a file is still the same.
     pub(super) fn fingerprint(&self, ino: Ino, beginning: &[u8]) -> Result<Fingerprint> {
         let size = self.lower.getattr(&self.request, ino, None)?.size;
         Ok(Fingerprint { size, beginning_crc: crc32c::crc32c(beginning) })

@@ -1,15 +1,15 @@
-//! Threads that convert.
+//! The threads of a conversion.
 
 use parking_lot::Mutex;
 
-/// So many threads, of their own. A thread of a pool would not do: while it waits for chunks that
-/// others encode, it would begin with the next file, and another within that, each with its
-/// buffers.
+/// A number of separate threads. Threads of a pool are unsuitable. While such a thread waits for
+/// others to encode chunks, it would start the next file, and another within that, each with its
+/// own buffers.
 #[derive(Clone, Copy)]
 pub struct ThreadCount(pub usize);
 
 impl ThreadCount {
-    /// Does something to each of several items.
+    /// Applies `work` to each of several items.
     pub fn for_each<I: Send>(self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
         let helpers = self.0.min(items.len()).saturating_sub(1);
         let waiting = Mutex::new(items.into_iter());

@@ -1,8 +1,8 @@
-//! What interrupted runs left: copies that do not have all names of their originals yet, and
-//! originals under names of ours.
+//! Handles the leftovers of interrupted runs: copies that lack names of their originals, and
+//! originals under temporary names.
 //!
-//! Invariant: no name and no xattr that a user of the tree can set makes one file out of two, or
-//! removes what is nowhere else. Root converts trees of others, who set both as they like.
+//! Invariant: no name or xattr that a user of the tree can set turns two files into one or removes
+//! the only copy of data. Root converts the trees of users, who can set both.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,29 +14,29 @@ use fslab_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Request, Result, XattrMo
 use super::{Conversion, Direction, Kept, Why, contents, copy_name, is_copy_name};
 use crate::lower::is_absence;
 
-/// On a copy, while not all names of the original are its: the inode of the original, in 8 bytes,
-/// little-endian. Only who is privileged can set it.
+/// Set on a copy that lacks names of its original: the inode number of the original, in 8 bytes,
+/// little-endian. Only a privileged process can set this xattr.
 const TRUSTED_NAME: &str = "trusted.fslab.convert";
 
-/// The same of an ordinary user's run.
+/// The same xattr for the run of an ordinary user.
 const USER_NAME: &str = "user.fslab.convert";
 
-/// Whether an xattr is a mark of either kind, which no copy has of its original.
+/// Whether an xattr is a mark of either kind. Marks are not copied from the original.
 pub fn is_mark(name: &OsStr) -> bool {
     name == TRUSTED_NAME || name == USER_NAME
 }
 
-/// How copies are marked that do not have all names of their originals yet.
+/// Which xattr marks copies that lack names of their originals.
 #[derive(Clone, Copy, Debug)]
 pub enum Marking {
-    /// By an xattr that users of the tree can't set.
+    /// An xattr that users of the tree can't set.
     Trusted,
-    /// By one that users set on what they may write to: believed on files of this user only.
+    /// An xattr that users can set on files they may write; trusted only on files of this user.
     Own(u32),
 }
 
 impl Marking {
-    /// Finds out what can be set, by setting it on the root for a moment.
+    /// Tests which xattr can be set, by setting it on the root for a moment.
     pub fn find(lower: &dyn FileSystem, request: &Request, owner: u32) -> Result<Self> {
         let (name, mode) = (OsStr::new(TRUSTED_NAME), XattrMode::empty());
         match lower.setxattr(request, Ino::ROOT, name, &[0; 8], mode) {
@@ -49,7 +49,7 @@ impl Marking {
         }
     }
 
-    /// Whether a mark on a file of this owner is believed.
+    /// Whether a mark on a file of this owner is trusted.
     pub fn marks(self, attr: &Attr) -> bool {
         match self {
             Self::Trusted => true,
@@ -65,17 +65,17 @@ impl Marking {
     }
 }
 
-/// A copy that is marked as one that does not have all names of its original yet.
+/// A copy that is marked because it lacks names of its original.
 pub struct Unfinished {
     copy: Ino,
     /// One of its names.
     path: PathBuf,
-    /// How many of its names were found.
+    /// Number of its names that were found.
     names: u32,
 }
 
 impl Conversion {
-    /// Durably says on a copy whose it is.
+    /// Durably records the original on a copy.
     pub(super) fn mark_copy(&self, copy: Ino, original: Ino) -> Result<()> {
         let (lower, name, value) = (&*self.lower, self.marking.name(), original.0.to_le_bytes());
         self.with_right_to_write(copy, &|| {
@@ -84,7 +84,7 @@ impl Conversion {
         contents::sync(lower, &self.request, copy)
     }
 
-    /// A file is one of its own from now on.
+    /// Removes the mark; the file is independent from now on.
     pub(super) fn unmark(&self, copy: Ino) -> Result<()> {
         self.with_right_to_write(copy, &|| match self.lower.removexattr(
             &self.request,
@@ -96,7 +96,7 @@ impl Conversion {
         })
     }
 
-    /// Whose copy a file says it is that does not have all names yet, if that can be believed.
+    /// The original of a marked copy, if the mark is trusted.
     pub(super) fn origin(&self, attr: &Attr) -> Result<Option<Ino>> {
         if !self.marking.marks(attr) {
             return Ok(None);
@@ -104,14 +104,14 @@ impl Conversion {
         match self.lower.getxattr(&self.request, attr.ino, self.marking.name()) {
             Ok(value) => Ok(value.try_into().ok().map(|bytes| Ino(u64::from_le_bytes(bytes)))),
             Err(error) if is_absence(error.errno()) => Ok(None),
-            // No run of this user can have read the file, nor made it as a copy.
+            // No run of this user can have read the file or made it as a copy.
             Err(error) if error.errno() == Errno::ACCESS => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Notes a name of a marked copy. An original has one copy: another file that says to be it is
-    /// none.
+    /// Records a name of a marked copy. An original has only one copy; another file with the same
+    /// mark is not a copy.
     pub(super) fn note_unfinished(
         &self,
         unfinished: &mut HashMap<Ino, Unfinished>,
@@ -129,8 +129,8 @@ impl Conversion {
         Ok(())
     }
 
-    /// Looks the copy up that an interrupted run made, if it is just what this run would make. Else
-    /// it is a file of its own, with whatever somebody changed of it, and the original is as well.
+    /// Looks up the copy of an interrupted run, if it is exactly what this run would make.
+    /// Otherwise the copy may have been changed by a user, and both files are independent.
     pub(super) fn take_up(&self, attr: &Attr, found: &Unfinished) -> Kept<Option<Ino>> {
         let Some(copy) = self.find_copy(found)? else { return Ok(None) };
         let taken = self.fits(attr, copy, found).and_then(|fits| match fits {
@@ -143,7 +143,7 @@ impl Conversion {
         taken
     }
 
-    /// Looks a copy up by its path, which may lead to another file by now.
+    /// Looks up a copy by its path, which may lead to another file by now.
     fn find_copy(&self, found: &Unfinished) -> Result<Option<Ino>> {
         let (parent, ino) = match self.find(&found.path) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(None),
@@ -157,7 +157,7 @@ impl Conversion {
         Ok(None)
     }
 
-    /// Whether a copy is what this run would make of the original.
+    /// Whether a copy is exactly what this run would make of the original.
     fn fits(&self, attr: &Attr, copy: Ino, found: &Unfinished) -> Kept<bool> {
         let made = self.lower.getattr(&self.request, copy, None)?;
         let fits = copy != attr.ino
@@ -168,7 +168,7 @@ impl Conversion {
         if !fits {
             return Ok(false);
         }
-        // Who has it open for writing need not be one who may do that now.
+        // A process that has it open for writing may have lost the right to open it since.
         match self.lease(&made).and_then(|_lease| self.compare(attr, copy, &|_, _| {})) {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
@@ -176,17 +176,17 @@ impl Conversion {
         }
     }
 
-    /// Whether a file is of the kind that this run makes.
+    /// Whether a file has the form that this run makes.
     fn is_as_made(&self, made: &Attr) -> Kept<bool> {
         match self.is_stored(made) {
             Ok(is_stored) => Ok(is_stored == (self.direction == Direction::Encode)),
-            // Somebody has damaged it, or written something else into it.
+            // It was damaged or overwritten.
             Err(Why::Failed(fslab_vfs::Error::Damaged { .. }) | Why::Unrecorded) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the mark of a copy whose original is gone: it has all names there are.
+    /// Removes the mark of a copy whose original no longer exists: it has all its names.
     pub(super) fn forget_origin(&self, found: &Unfinished) -> Result<()> {
         let Some(copy) = self.find_copy(found)? else { return Ok(()) };
         let done = self.unmark(copy);
@@ -194,12 +194,13 @@ impl Conversion {
         done
     }
 
-    /// Removes a name of ours, with what an interrupted run left there. That is a copy that never
-    /// had another name, or an original, which may have been written to when its name was another's
-    /// already: this goes only if it is to be found beside, as its copy.
+    /// Removes a temporary name left by an interrupted run. It leads to a copy that never had
+    /// another name, or to an original. An original may have been written to after its name was
+    /// given to the copy. So it is removed only if a file with the same content is found beside it.
     ///
-    /// A copy is named by its original, which has its own name beside it. Where nothing there has
-    /// that inode, the name tells nothing: the tree was moved, or the original is gone.
+    /// The temporary name contains the inode number of the original, which has its own name beside
+    /// it. If no file beside it has that number, the name means nothing: the tree was moved, or the
+    /// original no longer exists.
     pub(super) fn remove_left(
         &self,
         directory: Ino,
@@ -217,7 +218,8 @@ impl Conversion {
         Ok(self.remove_if(directory, name, ino)?)
     }
 
-    /// Whether one of these files is the same as another, whichever of both is a stored file.
+    /// Whether one of these files equals another in content and attributes; each may be plain or
+    /// stored.
     fn is_among(&self, attr: &Attr, files: &[(OsString, Attr)]) -> Kept<bool> {
         let (_lease, xattrs) = (self.lease(attr)?, self.kept_xattrs(attr.ino)?);
         for (name, other) in files {
@@ -235,7 +237,7 @@ impl Conversion {
     }
 }
 
-/// Whether a file has what a copy has of its original, but for the xattrs.
+/// Whether a file has the attributes that a copy takes from its original, except for xattrs.
 fn has_attributes_of(file: &Attr, original: &Attr) -> bool {
     let key = |attr: &Attr| (attr.kind, attr.uid, attr.gid, attr.permissions, attr.modified);
     file.kind == FileKind::Regular && key(file) == key(original)

@@ -1,13 +1,21 @@
-//! Which files of a tree are stored files, and which ones only look like it.
+//! Determines which files of a tree are stored files, and which ones only look like stored files.
 //!
 //! In a lower directory, every file that looks like a stored file is one, unless it is marked as a
-//! foreign file: that is what a mount shows. In any other tree, all files are plain, except those
-//! that the unfinished run encoded. The run has a record at the root, a key, and gives its stored
-//! files ids that show this key. Before it encodes anything, it marks all files that look like
-//! stored files as foreign ones, so that a mount shows the same bytes at any moment of the run.
+//! foreign file. A mount applies the same rule. In any other tree, all files are plain, except
+//! those that an unfinished run has encoded. The run records a key at the root, and gives its
+//! stored files ids that are sealed with this key. Before it encodes a file, it marks all files
+//! that look like stored files as foreign. A mount therefore shows the same bytes at any moment of
+//! the run.
 //!
-//! Order, each step durable before the next: the tree is plain; the key; the marks; a note that all
-//! are marked; encoded files. Once all files are encoded, the tree becomes a lower directory.
+//! Each step is durable before the next begins:
+//!
+//! - The tree is recorded as plain.
+//! - The key is recorded.
+//! - Files are marked.
+//! - The end of the marking is recorded.
+//! - Files are encoded.
+//!
+//! Once all files are encoded, the tree becomes a lower directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -23,21 +31,21 @@ use crate::size_xattr::{self, Mark, Tree};
 use crate::superblock;
 use crate::tools::Tool;
 
-/// How stored files are told from files that only look like it.
+/// How to distinguish stored files from files that only look like them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// By their form, and by the mark of foreign files.
+    /// By their form, except files with a foreign mark.
     Form,
     /// By the key of the unfinished run that encoded them.
     Key(u64),
     /// No file is a stored file.
     Plain,
-    /// No record can be kept here.
+    /// No record can be kept in this tree.
     Unrecorded,
 }
 
 impl Rule {
-    /// Whether a file that begins as a stored file of this id does is one of the tree.
+    /// Whether a file that starts like a stored file with this id belongs to the tree.
     pub fn admits(self, file_id: u64, is_foreign: bool) -> bool {
         !is_foreign
             && match self {
@@ -48,22 +56,22 @@ impl Rule {
     }
 }
 
-/// What is known of a tree before it is converted.
+/// State of a tree before its conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     pub rule: Rule,
-    /// Whether every file that looks like a stored file is marked.
+    /// Whether all files that look like stored files are marked.
     pub is_marked: bool,
     /// The lower directory that the tree is a part of.
     pub enclosing: Option<PathBuf>,
 }
 
-/// That a tree can't be encoded because it is a part of another tree whose files are all plain.
+/// A tree can't be encoded because it is part of another tree whose files are all plain.
 #[derive(Debug)]
 pub struct PartOfPlainTree(pub PathBuf);
 
 impl Scope {
-    /// Finds out what the files of a tree are. Writes nothing.
+    /// Determines the state of a tree. Writes nothing.
     pub fn find(
         lower: &dyn FileSystem,
         request: &Request,
@@ -93,7 +101,7 @@ impl Scope {
         }
     }
 
-    /// Begins or resumes a run that encodes; the key is used if the run is a new one.
+    /// Begins or resumes an encoding run; a new run uses the key.
     pub fn begin_encoding(
         &mut self,
         lower: &dyn FileSystem,
@@ -101,7 +109,7 @@ impl Scope {
         key: u64,
     ) -> Result<()> {
         match self.rule {
-            // A run that ended may have left it.
+            // A completed run may have left its record.
             Rule::Form => return size_xattr::set(lower, request, Ino::ROOT, (RUN_NAME, None)),
             Rule::Key(_) | Rule::Unrecorded => return Ok(()),
             Rule::Plain => {}
@@ -116,20 +124,20 @@ impl Scope {
         Ok(())
     }
 
-    /// The key of the ids of files that are encoded.
+    /// The key that seals the ids of encoded files.
     pub fn key(&self) -> Option<u64> {
         if let Rule::Key(key) = self.rule { Some(key) } else { None }
     }
 }
 
-/// Which files of a tree decoding takes for stored files.
+/// The files of a tree that decoding treats as stored files.
 pub struct DecodedFiles(Scope);
 
 impl DecodedFiles {
-    /// Finds out what the files of a tree are. Writes nothing, and locks nothing.
+    /// Determines the state of a tree. Writes nothing and takes no lock.
     ///
     /// # Errors
-    /// What can't be read.
+    /// The tree can't be read.
     pub fn find(root: &Path) -> crate::Result<Self> {
         let failed = |source| Error::StoredFile { path: root.to_owned(), source };
         let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
@@ -138,7 +146,7 @@ impl DecodedFiles {
         Ok(Self(scope))
     }
 
-    /// Whether a file is one of them, and no plain file that looks like one.
+    /// Whether a file is a stored file of the tree, and does not only look like one.
     #[must_use]
     pub fn has(&self, tool: &Tool) -> bool {
         self.0.rule.admits(tool.identity().file_id, tool.is_foreign())
@@ -165,14 +173,14 @@ fn set_run(lower: &dyn FileSystem, request: &Request, (key, marked): (u64, bool)
     size_xattr::sync_root(lower, request)
 }
 
-/// Whether a mount would take bytes for a stored file, of this version or a later one.
+/// Whether a mount would recognise bytes as a stored file, of this version or a later one.
 pub fn looks_stored(beginning: &[u8]) -> bool {
     superblock::identify(beginning).is_some() || superblock::is_newer(beginning)
 }
 
 impl Conversion {
-    /// Whether a file below is a stored file of this tree. One whose head is damaged, or of a later
-    /// version, is no plain file: as a copy of that, nobody would know it any more.
+    /// Whether a file below is a stored file of this tree. It is an error if its head is damaged or
+    /// of a later version. It is then not plain, and a copy could no longer be recognised.
     pub(super) fn is_stored(&self, attr: &Attr) -> Kept<bool> {
         if self.scope.rule == Rule::Plain {
             return Ok(false);
@@ -194,13 +202,13 @@ impl Conversion {
         }
     }
 
-    /// Whether a file that is no stored file of this tree looks like one.
+    /// Whether a plain file of this tree looks like a stored file.
     pub(super) fn is_lookalike(&self, ino: Ino) -> Result<bool> {
         Ok(looks_stored(&contents::beginning(&*self.lower, &self.request, ino)?))
     }
 
-    /// Durably marks a file that looks like a stored file, and is none, as a foreign one. What
-    /// can't be marked stays as it is: it can't be converted either, and that is told then.
+    /// Durably marks a plain file that looks like a stored file as foreign. A file that can't be
+    /// marked is skipped. It can't be converted either, which is reported then.
     pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
         let Rule::Key(key) = self.scope.rule else { return Ok(()) };
         if attr.size == 0 || self.direction == Direction::Decode || self.is_of_others(attr) {
@@ -222,7 +230,7 @@ impl Conversion {
         let beginning = contents::beginning(lower, request, ino)?;
         let is_lookalike = match superblock::identify(&beginning) {
             Some(identity) => seal(key, identity.file_id) != identity.file_id,
-            // Later, it may be one of the run whose head is damaged.
+            // After the marking, this may be a file of the run with a damaged head.
             None => superblock::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
         };
         if !is_lookalike {
@@ -236,7 +244,7 @@ impl Conversion {
         contents::sync(lower, request, ino)
     }
 
-    /// Notes that all files that look like stored files are marked.
+    /// Records that all files that look like stored files are marked.
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {
@@ -250,11 +258,11 @@ impl Conversion {
         }
     }
 
-    /// Ends a run. If files are left as they were, it goes on with the next one.
+    /// Ends a run. If some files were not converted, the next run continues it.
     pub(super) fn end_run(&self, is_complete: bool) -> Result<()> {
         match (is_complete, self.direction, self.scope.rule) {
             (true, ..) => self.end_complete_run(),
-            // What remains encoded is known by the key.
+            // Files that remain encoded are recognised by the key.
             (false, Direction::Decode, Rule::Key(_) | Rule::Plain) => self.restore_marks(),
             (false, ..) => Ok(()),
         }
@@ -276,7 +284,7 @@ impl Conversion {
                 end()?;
                 size_xattr::sync_root(lower, request)?;
                 match size_xattr::set_plain(lower, request, true) {
-                    // The marks of foreign files stay.
+                    // The marks of foreign files are kept.
                     Err(error) if crate::lower::is_absence(error.errno()) => Ok(()),
                     Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
                     Err(error) => Err(error),
@@ -291,8 +299,8 @@ impl Conversion {
         }
     }
 
-    /// Gives a file that was marked as content the xattr that it had before, if it still is what it
-    /// was then.
+    /// Restores the xattr that a file had before it was marked as content, if the file is
+    /// unchanged.
     pub(super) fn restore_mark(&self, ino: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let Some(value) = size_xattr::value(lower, request, ino, MARK_NAME)? else { return Ok(()) };
@@ -305,14 +313,14 @@ impl Conversion {
         })
     }
 
-    /// The size xattr of a file, and the one that keeps those of its original.
+    /// The size xattr of a file, and the xattr that keeps those of its original.
     pub(super) fn own_xattrs(&self, ino: Ino) -> Result<[Option<Vec<u8>>; 2]> {
         let value = |name| size_xattr::value(&*self.lower, &self.request, ino, name);
         Ok([value(MARK_NAME)?, value(KEPT_NAME)?])
     }
 }
 
-/// Whether an error says that this file can't be changed or read by this user.
+/// Whether an error means that this file can't be read or changed by this user.
 fn is_of_the_file(error: &fslab_vfs::Error) -> bool {
     let errno = error.errno();
     let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG);

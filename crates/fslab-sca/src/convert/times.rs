@@ -1,9 +1,9 @@
-//! Times of directories in which files are converted: they change with each name, and are given
-//! back at the end.
+//! Restores the times of directories at the end of a conversion, because each changed name alters
+//! them.
 //!
-//! They are noted durably in an xattr of the directory before its first change, so that a resumed
-//! run gives them back too. Where there are no xattrs, an interrupted run loses them. An ordinary
-//! user can't set the times of directories of others.
+//! The times are saved durably in an xattr of the directory before its first change, so a resumed
+//! run restores them too. Without xattrs, an interrupted run loses them. An ordinary user can't set
+//! the times of directories that belong to others.
 
 use fslab_vfs::{Errno, FileSystem, Ino, Result, SetAttr, SetTime, Timestamp};
 use zerocopy::{FromBytes, IntoBytes};
@@ -55,7 +55,7 @@ impl Times {
 }
 
 impl Conversion {
-    /// Notes the times of a directory that is about to be changed, unless they are noted already.
+    /// Saves the times of a directory before its first change.
     pub(super) fn note_times(&self, directory: Ino) -> Result<()> {
         let mut noted = self.noted_times.lock();
         if noted.contains_key(&directory) {
@@ -74,7 +74,7 @@ impl Conversion {
         Ok(())
     }
 
-    /// Takes up what an interrupted run noted.
+    /// Loads the times that an interrupted run saved.
     pub(super) fn find_noted_times(&self, directory: Ino) -> Result<()> {
         match size_xattr::value(&*self.lower, &self.request, directory, TIMES_NAME) {
             Ok(Some(value)) => {
@@ -89,7 +89,7 @@ impl Conversion {
         }
     }
 
-    /// Gives a directory the times that were noted.
+    /// Restores the saved times of a directory.
     pub(super) fn restore_times(&self, directory: Ino) -> Result<()> {
         let Some(times) = self.noted_times.lock().remove(&directory) else { return Ok(()) };
         let (lower, request) = (&*self.lower, &self.request);
@@ -101,7 +101,7 @@ impl Conversion {
         }
     }
 
-    /// Does what changes the time of the last access to a directory, and gives that back.
+    /// Runs `work`, which changes the access time of a directory, and restores the time.
     pub(super) fn keeping_access_time<T>(
         &self,
         directory: Ino,

@@ -1,5 +1,5 @@
-//! Going through a tree: first what earlier runs left and which files have several names, then
-//! every file.
+//! Walks a tree twice: first it finds leftovers of earlier runs and files with several names, then
+//! it converts every file.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -12,12 +12,12 @@ use super::parallel::ThreadCount;
 use super::resume::Unfinished;
 use super::{Conversion, Copy, Kept, Outcome, Place, Why, copy_name, is_copy_name};
 
-/// What is known of a tree before anything is converted.
+/// The results of the first walk.
 #[derive(Default)]
 pub struct Survey {
-    /// Files of several names, by inode.
+    /// Files with several names, by inode.
     groups: HashMap<Ino, Vec<PathBuf>>,
-    /// Copies that do not have all names of their originals yet, by the originals' inodes.
+    /// Copies that lack names of their originals, by the inode of the original.
     unfinished: HashMap<Ino, Unfinished>,
 }
 
@@ -37,7 +37,7 @@ impl Conversion {
         for (ino, paths) in late {
             self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
         }
-        // Their originals are gone: they have all names there are.
+        // Their originals no longer exist, so the copies have all their names.
         survey.unfinished.values().try_for_each(|found| self.forget_origin(found))
     }
 
@@ -81,7 +81,7 @@ impl Conversion {
         Ok(())
     }
 
-    /// Converts the files of one name below a directory; those of `deferred` go to `late`.
+    /// Converts files with one name below a directory; files in `deferred` are added to `late`.
     fn directory(
         &self,
         parent: Ino,
@@ -92,7 +92,7 @@ impl Conversion {
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let entries = match self.entries(parent) {
-            // That was told before.
+            // The first walk has reported it.
             Err(error) if is_closed(parent, &error) => return Ok(()),
             listed => listed?,
         };
@@ -126,7 +126,8 @@ impl Conversion {
         self.restore_times(parent)
     }
 
-    /// Gives back the marks of all files that were taken for content until everything was decoded.
+    /// Restores the xattrs of all files that were marked as content while the tree was being
+    /// decoded.
     pub(super) fn restore_marks(&self) -> Result<()> {
         self.restore_marks_below(Ino::ROOT)?;
         self.lower.syncfs(&self.request, Ino::ROOT)
@@ -145,7 +146,7 @@ impl Conversion {
             };
             self.lower.forget(attr.ino, 1);
             match restored {
-                // Whoever may not read or change it has not marked it.
+                // A user who may not read or change the file has not marked it.
                 Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {}
                 answer => answer?,
             }
@@ -153,14 +154,14 @@ impl Conversion {
         Ok(())
     }
 
-    /// Names in a directory but for `.` and `..`, with a lookup of each that must be given back.
+    /// The entries of a directory except `.` and `..`. Each lookup must be released with `forget`.
     fn entries(&self, directory: Ino) -> Result<Vec<(OsString, Attr)>> {
         let mut entries = Vec::new();
         let listed = || names(&*self.lower, &self.request, directory);
         for name in self.keeping_access_time(directory, listed)? {
             match self.lower.lookup(&self.request, directory, Name::new(&name)?) {
                 Ok(entry) => entries.push((name, entry.attr)),
-                // It was removed meanwhile.
+                // The file was removed meanwhile.
                 Err(error) if error.errno() == fslab_vfs::Errno::NOENT => {}
                 Err(error) => return Err(error),
             }
@@ -175,14 +176,14 @@ impl Conversion {
         synced
     }
 
-    /// Converts a file of several names, or says why not.
+    /// Converts a file with several names, or reports why not.
     fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<Unfinished>, tell: Tell<'_>) {
         let outcome = self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept);
         paths.iter().for_each(|path| self.tidied(self.restore_times_around(path)));
         tell(&paths[0], &outcome);
     }
 
-    /// Gives the directory of a path the times that were noted.
+    /// Restores the saved times of the directory of a path.
     fn restore_times_around(&self, path: &Path) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -238,7 +239,7 @@ impl Conversion {
         converted
     }
 
-    /// Makes a copy that says whose it is, and gives it the first name.
+    /// Makes a copy that records its original, and gives it the first name.
     fn first_name(&self, place: &Place<'_>, attr: &Attr, lease: Option<&Lease>) -> Kept<Ino> {
         self.note_times(place.parent)?;
         let copy = self.copy(place, attr)?;
@@ -249,8 +250,8 @@ impl Conversion {
         traded.map(|()| copy.ino).inspect_err(|_| self.lower.forget(copy.ino, 1))
     }
 
-    /// Gives a copy every name that is still the original's. The original keeps a name of ours to
-    /// the end: as long as the copy names it by its number, no other file may have that.
+    /// Gives a copy every name that the original still has. The original keeps a temporary name
+    /// until the end: no other file may get its inode number while the copy records it.
     fn other_names(
         &self,
         attr: &Attr,
@@ -287,8 +288,8 @@ impl Conversion {
         named
     }
 
-    /// Removes the name of ours that an original has beside one of its paths: the last one it has
-    /// only if all others are the copy's.
+    /// Removes an original's temporary name beside one of its paths. Its last name is removed only
+    /// if the copy has all the others.
     fn remove_own_name(&self, path: &Path, ino: Ino, is_whole: bool) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -318,7 +319,7 @@ impl Conversion {
         let linked = Name::new(&name).map_err(fslab_vfs::Error::from)?;
         self.lower.link(&self.request, copy, place.parent, linked)?;
         let copy = Copy { name, ino: copy };
-        // The number of names, and with it the time of change, is another for each of them.
+        // The link count, and so the change time, differs after each exchange.
         let named = match self.is_unwritten(attr) {
             Ok(now) => self.trade(place, &now, &copy, lease),
             Err(why) => {
@@ -330,7 +331,7 @@ impl Conversion {
         named
     }
 
-    /// The directory and the file of a path, looked up once each.
+    /// Looks up the directory and the file of a path, once each.
     pub(super) fn find(&self, path: &Path) -> Result<(Ino, Ino)> {
         let mut parent = Ino::ROOT;
         let mut components = path.iter().peekable();
@@ -362,12 +363,12 @@ impl Conversion {
     }
 }
 
-/// Whether a directory below the root can't be listed by this user.
+/// Whether an error means that this user can't list a directory below the root.
 fn is_closed(directory: Ino, error: &fslab_vfs::Error) -> bool {
     directory != Ino::ROOT && matches!(error.errno(), Errno::ACCESS | Errno::PERM)
 }
 
-/// Names in a directory but for `.` and `..`.
+/// The names in a directory except `.` and `..`.
 pub fn names(lower: &dyn FileSystem, request: &Request, directory: Ino) -> Result<Vec<OsString>> {
     let handle = lower.opendir(request, directory)?;
     let (mut names, mut offset, mut is_more) = (Vec::new(), 0, true);

@@ -1,4 +1,4 @@
-//! Moves that do not come to their end as planned.
+//! Moves that are interrupted or fail.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::testing::logs::{
     Refusing, alone, by_frames, content, file_in, identity, put, reopened, sync,
 };
 
-/// More than one page of the index leads to these.
+/// Number of chunks; they need more than one page of the index.
 const CHUNKS: u64 = 600;
 
 fn byte_of(chunk: u64) -> u8 {
@@ -21,7 +21,7 @@ fn expected() -> Vec<u8> {
     (0..CHUNKS).map(byte_of).collect()
 }
 
-/// A file that was written twice, and synced.
+/// A file that was written twice and synced.
 fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());
@@ -35,9 +35,8 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     test(&fs, io, log);
 }
 
-/// A checkpoint behind the border has pages of its index before it, as long as not all was moved.
-/// Where there is no room for the next one, the slot still leads to that one: nothing is given
-/// back.
+/// Until a move is complete, a checkpoint behind the border has index pages before it. If there is
+/// no room for the next checkpoint, the slot still leads to that one. Then nothing is freed.
 #[test]
 fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
     with_file(|fs, io, mut log| {
@@ -47,7 +46,7 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
         while log.move_some(io, &mut moving).unwrap() {}
         fs.refuse(log.end()..u64::MAX, Errno::NOSPC, u64::MAX);
         let is_free = end_move(&alone(&mut log, io), &moving).unwrap();
-        // Whoever opens the file finds the pages, even if it is not to be found by its frames.
+        // A later open finds the pages, without searching the frames.
         let found = content(&reopened(io), io, CHUNKS);
         assert!(!is_free && found == expected(), "free {is_free}");
         fs.end();
@@ -56,8 +55,8 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
     });
 }
 
-/// Where the last checkpoint is damaged, the slot before leads to one in front of the border, of
-/// which some pages are gone. The frames are all there.
+/// If the last checkpoint is damaged, the earlier slot leads to one before the border. Some of its
+/// pages are gone, but the frames are complete.
 #[test]
 fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     with_file(|_, io, mut log| {
@@ -73,14 +72,14 @@ fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     });
 }
 
-/// What a move wrote first may be dead before the move ends, and so is all that lies in front of
-/// its border: joined, they would leave no header where the gaps of the move end.
+/// The first moved frames may die before the move ends, like everything before its border. If they
+/// were joined, there would be no header where the gaps of the move end.
 #[test]
 fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
     with_file(|_, io, mut log| {
         let mut moving = log.begin_move();
         while log.move_some(io, &mut moving).unwrap() {}
-        // The checkpoint in front of the border is of no more use after the second of these.
+        // The second round makes the checkpoint before the border obsolete.
         for _ in 0..2 {
             (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, byte_of(chunk))));
             sync(&mut log, io);
@@ -94,8 +93,8 @@ fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
     });
 }
 
-/// Of two moves at once, the one that began first may end last: packing has its own, and a write
-/// may clean meanwhile. The gaps of the other reach further, and stay.
+/// Of two moves at once, the one that began first may end last: packing runs its own move, and a
+/// write may collect garbage meanwhile. The other's gaps reach further, and stay.
 #[test]
 fn a_move_that_ends_behind_another_leaves_its_gaps() {
     with_file(|_, io, mut log| {
@@ -111,8 +110,8 @@ fn a_move_that_ends_behind_another_leaves_its_gaps() {
     });
 }
 
-/// Every reader mends a wrong byte in a header, and so does who makes a gap of it: else each
-/// cleaning would move everything and give nothing back.
+/// Every reader repairs a wrong byte in a header, and so must the code that turns the frame into a
+/// gap. Otherwise each collection would move everything and free nothing.
 #[test]
 fn a_flipped_bit_in_the_first_header_keeps_no_space() {
     with_file(|_, io, mut log| {

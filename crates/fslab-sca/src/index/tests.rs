@@ -1,4 +1,4 @@
-//! The index against a map, with pages in a vector for a disk.
+//! Compares the index with a map; the pages are stored in a vector.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Pages by their number, which is their offset.
+/// Pages by number, which is their offset.
 #[derive(Default)]
 struct Disk {
     pages: RefCell<Vec<Vec<u8>>>,
@@ -42,7 +42,7 @@ fn reopened(index: &mut Index, disk: &Disk) -> Index {
     Index::stored(index.levels(), root)
 }
 
-/// Pages in memory, and those of them that were changed.
+/// Number of pages in memory, and of changed pages.
 fn counted(link: &Link) -> (usize, usize) {
     let Link::Loaded(page) = link else { return (0, 0) };
     let below = match &page.slots {
@@ -115,7 +115,7 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
     let disk = Disk::default();
     let load = |reference, _, _| disk.load(reference);
     let mut index = Index::default();
-    // A tebibyte in chunks of 128 KiB has 2^23: every 64th is enough to have all pages.
+    // A tebibyte in chunks of 128 KiB has 2^23 chunks: every 64th is enough to use all pages.
     for chunk in (0..1_u64 << 23).step_by(64) {
         index.set(chunk, Some(entry(chunk)), &load).unwrap();
     }
@@ -126,7 +126,8 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
     assert_eq!(*disk.loads.borrow(), 4);
 }
 
-/// Pages with one entry each take little more than that, or a crafted file would fill the memory.
+/// Pages with one entry use little more memory than that. Otherwise a crafted file could fill the
+/// memory.
 #[test]
 fn pages_take_no_more_than_what_they_hold() {
     let mut index = Index::default();
@@ -138,7 +139,7 @@ fn pages_take_no_more_than_what_they_hold() {
     assert!(bytes(&index.root) < most, "{} of {most} bytes", bytes(&index.root));
 }
 
-/// What a page takes, with those below it.
+/// Memory of a page and of those below it.
 fn bytes(link: &Link) -> usize {
     let Link::Loaded(page) = link else { return 0 };
     let below = match &page.slots {

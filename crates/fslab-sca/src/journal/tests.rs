@@ -1,4 +1,4 @@
-//! What lies behind the end when the next frame is written.
+//! Bytes behind the end when the next frame is written.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::pre_encode::PreEncoded;
 use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
 use crate::{codec, options};
 
-/// The lower file system writes two frames, answers an error, and refuses to cut them off. The next
-/// frame is as long as the first of them: the second must not count as written behind it.
+/// The lower file system writes two frames, returns an error, and refuses to truncate them. The
+/// next frame is as long as the first of them. The second must not count as its successor.
 #[test]
 fn what_a_failed_write_left_does_not_follow_the_next_frame() {
     let fs = Arc::new(Refusing::default());
@@ -30,13 +30,13 @@ fn what_a_failed_write_left_does_not_follow_the_next_frame() {
     let left = io.lower.length(io.request).unwrap();
     assert!(left > log.end() + 2 * CHUNK, "nothing is left");
     put(&mut log, io, (1, 9));
-    // As after the daemon's death: without a checkpoint over what was left.
+    // As after the daemon was killed: no checkpoint covers the leftover.
     let found = reopened(io);
     assert_eq!(found.size(), 2 * CHUNK);
     assert_eq!(content(&found, io, 2), [1, 9]);
 }
 
-/// A frame may be shorter than the seek table that was there.
+/// A frame may be shorter than the seek table it replaces.
 #[test]
 fn nothing_of_the_seek_table_follows_the_next_frame() {
     let lower = file_in(Arc::new(Refusing::default()));
@@ -51,7 +51,7 @@ fn nothing_of_the_seek_table_follows_the_next_frame() {
     assert_eq!(io.lower.length(io.request).unwrap(), log.end());
 }
 
-/// Behind the limit lies what the file was before it is packed.
+/// The old content lies behind the limit.
 #[test]
 fn a_packed_copy_stays_before_its_limit() {
     let lower = file_in(Arc::new(Refusing::default()));

@@ -1,4 +1,4 @@
-//! What fails while a file becomes the packed one.
+//! Failures while the packed copy becomes the file.
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::{Ino, OpenMode, Request};
@@ -13,10 +13,10 @@ use crate::testing::logs::{
 };
 
 const CHUNKS: u64 = 64;
-/// So often everything is written: the gaps must have room for a copy.
+/// Number of times everything is written: the gaps must have room for a copy.
 const ROUNDS: u64 = 5;
 
-/// As a file begins that was moved behind its end.
+/// Makes the file begin with a gap, as after a move.
 fn with_a_gap(log: &mut Log, io: Io<'_>) {
     let mut moving = log.begin_move();
     let file = alone(log, io);
@@ -24,8 +24,8 @@ fn with_a_gap(log: &mut Log, io: Io<'_>) {
     assert!(end_move(&file, &moving).unwrap());
 }
 
-/// As one of more than 2 GiB begins: with several gaps, of which the first is shorter than what is
-/// of use.
+/// Makes the file begin with several gaps, like one of more than 2 GiB. The first gap is shorter
+/// than the live content.
 fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     with_a_gap(log, io);
     let gap = log.leading_gaps(io).unwrap()[0];
@@ -38,7 +38,7 @@ fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     assert_eq!(log.leading_gaps(io).unwrap().len(), 2);
 }
 
-/// A file of several rounds whose packing failed at the write that cuts the gap short.
+/// A file of several rounds whose packing failed at the write that shortens the gap.
 fn with_failed_cut(
     log: &mut Log,
     io: Io<'_>,
@@ -57,8 +57,8 @@ fn with_failed_cut(
     expected
 }
 
-/// A file that was packed and not yet cut can still be found as it was before, by its frames: what
-/// is written next would be cut off with that.
+/// Before its old content is cut off, a packed file can still be found in its old state by its
+/// frames. Data written then would be cut off with the old content.
 #[test]
 fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
     let fs = Arc::new(Refusing::default());
@@ -79,7 +79,7 @@ fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
-    // It could not be read only once.
+    // The byte was unreadable only once.
     put_byte(byte);
     file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
     file.close().unwrap();
@@ -87,8 +87,8 @@ fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
     assert_eq!(content(&reopened(io), io, CHUNKS), expected);
 }
 
-/// The slot leads to the packed frames, which lie where there were gaps: these must never be
-/// emptied again, whatever fails from then on.
+/// The slot leads to packed frames in the former gaps. These must never be emptied again, whatever
+/// fails later.
 #[test]
 fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
     let fs = Arc::new(Refusing::default());

@@ -1,4 +1,4 @@
-//! What a file below is: empty, a stored file, or somebody's own.
+//! Determines the kind of a file below: empty, stored or foreign.
 
 use fslab_vfs::Result;
 
@@ -18,7 +18,7 @@ pub fn mark_state(found: Option<&Mark>) -> MarkState {
     }
 }
 
-/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
+/// Returns a file's kind by its mark and its beginning, and whether the mark is trusted.
 pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
     let mark = mark_state(found.as_ref());
     let length = io.lower.length(io.request)?;
@@ -46,9 +46,10 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
 }
 
-/// Content at the end of a file without a mark is not whole. A crash leaves such content, and it is
-/// left out as any write that was not synced. In a tree where no mount ever ended in a crash, it is
-/// damage: the file was copied without xattrs, or lost its own. Tools can't tell, and refuse it.
+/// Judges incomplete content at the end of a file without a mark. A crash leaves such content, and
+/// it is left out like any write that was not synced. If no session of the tree ended in a crash,
+/// it is damage: the file was copied without its xattrs, or lost them. Tools can't tell the two
+/// apart, and refuse the file.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
     if !may_leave_out || *size_xattr && session.had_no_crash() {
@@ -59,8 +60,8 @@ fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
-/// that was never written; else it was lost since, or the file is somebody's own.
+/// Classifies a file without a head. If a crash may have lost writes, a head of zeros was never
+/// written. Otherwise the head was lost later, or the file is foreign.
 fn classify_unknown(
     io: Io<'_>,
     found: Option<Mark>,
@@ -70,7 +71,7 @@ fn classify_unknown(
     const SECTOR_BYTES: usize = 512;
     let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
     let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
-    // What a mark tells that is durable, or believed, was written behind a head that was there.
+    // A trusted or durable mark was written only after the head.
     if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
         return Err(io.damaged(0, "no head, though the file was left well"));
     }

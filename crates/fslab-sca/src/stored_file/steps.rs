@@ -1,4 +1,4 @@
-//! Steps of what is done to a file in use, each under its lock (see `commit`).
+//! Steps of an operation on a file in use, each under the file's lock (see `commit`).
 
 use fslab_vfs::{Errno, Request, Result};
 use parking_lot::MutexGuard;
@@ -8,11 +8,11 @@ use crate::commit::{Stepped, Steps, Stop};
 use crate::context::Io;
 use crate::log::Log;
 
-/// A stored file of which a caller has the lock for one step at a time.
+/// A stored file whose lock is taken for one step at a time.
 pub struct InSteps<'a> {
     pub file: &'a StoredFile,
     pub request: &'a Request,
-    /// It may be emptied and written anew meanwhile.
+    /// Identifies the stored file; between steps the file may be emptied and rewritten.
     pub file_id: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Stored files in memory with no layer over them, for tests that meddle with their logs.
+//! Stored files in memory without a layer, for tests that manipulate their logs.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::{codec, recovery, superblock};
 /// Bytes of a chunk.
 pub const CHUNK: u64 = 4096;
 
-/// Of a file that is stored as it is.
+/// Identity of a file with raw chunks.
 pub fn identity() -> Identity {
     Identity::from_stored(codec::copy::SPEC.number, 12, 5).unwrap()
 }
@@ -36,24 +36,24 @@ pub struct Refusing {
 struct Refused {
     offsets: Range<u64>,
     errno: Errno,
-    /// So often.
+    /// Number of writes still to be refused.
     times: u64,
-    /// What is refused is written all the same, and can't be cut off.
+    /// Whether refused data is written all the same and can't be truncated.
     is_written: bool,
 }
 
 impl Refusing {
-    /// Refuses so many writes from now on.
+    /// Refuses this many writes from now on.
     pub fn refuse(&self, offsets: Range<u64>, errno: Errno, times: u64) {
         *self.refused.lock() = Some(Refused { offsets, errno, times, is_written: false });
     }
 
-    /// Writes what is written next, but says it did not, and keeps it.
+    /// Performs the next write, but returns an error and refuses to truncate it.
     pub fn answer_wrongly(&self, offsets: Range<u64>, errno: Errno) {
         *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }
 
-    /// Refuses nothing more; answers how many writes were left to be refused.
+    /// Ends refusing; returns the number of refusals that were left.
     pub fn end(&self) -> u64 {
         self.refused.lock().take().map_or(0, |refused| refused.times)
     }
@@ -100,7 +100,7 @@ impl FileSystem for Refusing {
     }
 }
 
-/// A file below.
+/// A new file below.
 pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
     let (request, name) = (Request::default(), Name::new("file".as_ref()).unwrap());
     let made = fs.create(&request, Ino::ROOT, name, 0o644, OpenMode::READ_WRITE);
@@ -108,14 +108,14 @@ pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
     LowerFile { fs, ino: entry.attr.ino, handle: opened.handle }
 }
 
-/// A stored file that nobody else uses, for what is done in steps.
+/// A stored file with a single user, for operations in steps.
 pub struct Alone<'a> {
     io: Io<'a>,
     log: RefCell<&'a mut Log>,
     turn: Mutex<()>,
 }
 
-/// A stored file, to do something with it in steps.
+/// Wraps a stored file for operations in steps.
 pub fn alone<'a>(log: &'a mut Log, io: Io<'a>) -> Alone<'a> {
     Alone { io, log: RefCell::new(log), turn: Mutex::default() }
 }
@@ -159,7 +159,7 @@ pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     log.write(io, whole, &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
-/// What the first chunks are filled with.
+/// The bytes that the first chunks are filled with.
 pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
     let first = |chunk| {
         let mut bytes = vec![0; CHUNK as usize];
@@ -170,14 +170,14 @@ pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
     (0..chunks).map(first).collect()
 }
 
-/// The file as the next who opens it finds it.
+/// Opens the file as the next mount would.
 pub fn reopened(io: Io<'_>) -> Log {
     let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES).unwrap();
     let length = io.lower.length(io.request).unwrap();
     recovery::open(io, identity(), &beginning, length, None).unwrap()
 }
 
-/// The file as its frames alone tell.
+/// Opens the file by its frames alone.
 pub fn by_frames(io: Io<'_>) -> Log {
     recovery::by_frames(io, identity(), io.lower.length(io.request).unwrap()).unwrap()
 }

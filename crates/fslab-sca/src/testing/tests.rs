@@ -1,4 +1,4 @@
-//! The checks themselves, the corpus of the fuzz targets, and random damage to real files.
+//! Tests of the checks, the corpus of the fuzz targets, and random damage to real files.
 
 use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ use crate::{codec, recovery};
 const GOLDEN: &str = "tests/golden";
 const CORPUS: &str = "../../fuzz/corpus/stored";
 
-/// Sealing changes nothing that was right but the id, so that the targets get to everything.
+/// Sealing changes only the id of a valid file, so the fuzz targets reach all code.
 #[test]
 fn files_of_version_1_pass_when_sealed_and_are_read() {
     for (number, codec) in ["copy", "gzip", "zstd", "lz4", "uuencode"].iter().enumerate() {
@@ -35,7 +35,7 @@ fn files_of_version_1_pass_when_sealed_and_are_read() {
 fn a_sealed_file_is_walked_to_its_end() {
     let place = CODECS.iter().position(|codec| codec.name == "gzip").unwrap();
     let mut bytes = std::fs::read(format!("{GOLDEN}/sca-1-gzip")).unwrap();
-    // Sequence and checksum of the second slot, and a frame's.
+    // Sequence and checksum of the second slot, and those of a frame.
     bytes[700] ^= 1;
     bytes[1024 + 16 + 70] ^= 1;
     let file = sealed(place as u8, &bytes);
@@ -44,7 +44,7 @@ fn a_sealed_file_is_walked_to_its_end() {
     assert_eq!(superblock::slots(&identity, &file).len(), 2);
 }
 
-/// The sequences of several gaps end beyond all numbers.
+/// The sequences of several gaps exceed the largest number.
 #[test]
 fn gaps_without_end_are_sealed_and_refused() {
     let codec = CODECS.iter().find(|codec| codec.name == "copy").unwrap();
@@ -63,7 +63,7 @@ fn gaps_without_end_are_sealed_and_refused() {
     check_all(&[&[how][..], &file].concat());
 }
 
-/// A frame of a few kilobytes that unpacks to much more than it says is damaged.
+/// A frame of a few kilobytes that unpacks to much more than its header says is damaged.
 #[test]
 fn decompression_bombs_are_refused() {
     let zeros = vec![0; 64 << 20];
@@ -86,7 +86,7 @@ fn decompression_bombs_are_refused() {
     }
 }
 
-/// A file that somebody made who knows all checksums: by a log that was meddled with.
+/// A file crafted by an attacker who knows all checksums, made with a manipulated log.
 fn crafted(craft: impl FnOnce(&mut Log, Io<'_>)) -> Below {
     let below = Below { fs: Arc::new(MemFs::default()) };
     below.put(&[]).unwrap();
@@ -107,7 +107,7 @@ impl Below {
         done
     }
 
-    /// Opens the file and packs it, which the packer does without anybody asking.
+    /// Opens and packs the file, as the background thread does without a request.
     fn packed(&self) -> Result<Option<Packed>> {
         self.with_io(|io| {
             let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
@@ -122,7 +122,7 @@ impl Below {
         })
     }
 
-    /// A walk over all its frames, to be made.
+    /// Calls `make` with a walk over all frames.
     fn walk(&self, make: impl FnOnce(Walk<'_>, Log)) {
         self.with_io(|io| {
             let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES).unwrap();
@@ -145,7 +145,7 @@ fn put(log: &mut Log, io: Io<'_>, bytes: &[u8]) {
     log.write(io, (0, bytes), &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
-/// The index of a file leads to a chunk behind the largest offset there is.
+/// The index of a file contains a chunk behind the largest possible offset.
 #[test]
 fn an_index_beyond_the_largest_file_is_refused() {
     let below = crafted(|log, io| {
@@ -155,11 +155,11 @@ fn an_index_beyond_the_largest_file_is_refused() {
         sync(log, io);
     });
     assert_eq!(below.packed().unwrap_err().errno(), fslab_vfs::Errno::IO);
-    // By the frames, which hold no such chunk.
+    // The frames do not contain that chunk.
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// A chunk lies behind the end that the file has by its frames.
+/// A chunk lies behind the end of the file according to its frames.
 #[test]
 fn a_chunk_behind_the_end_is_packed_calmly() {
     let below = crafted(|log, io| {
@@ -184,7 +184,7 @@ fn a_checkpoint_in_the_head_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// Without slots, each frame leads to a page of the index of its own: memory is bounded.
+/// Without slots, each frame needs its own index page: the memory must be bounded.
 #[test]
 fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     let below = crafted(|log, io| {
@@ -201,8 +201,7 @@ fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     }
 }
 
-/// What a crafted file is full of must not fill the memory of who looks at it: frames that are of
-/// no more use, and raw pieces.
+/// Dead frames and raw pieces in a crafted file must not fill the memory of its reader.
 #[test]
 fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     let rewritten = crafted(|log, io| {
@@ -231,8 +230,8 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     }
 }
 
-/// Frames that are not whole are lost where a whole one follows, and else the file ends before
-/// them, however many there are.
+/// Incomplete frames are lost if a complete one follows. Otherwise the file ends before them,
+/// however many there are.
 #[test]
 fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
     const FRAME_BYTES: u64 = 72 + 4096;
@@ -268,7 +267,7 @@ fn check_all(input: &[u8]) {
     check_dump(input);
 }
 
-/// What the fuzz targets found worth keeping.
+/// The interesting inputs that the fuzz targets found.
 #[test]
 fn the_corpus_passes() {
     let mut inputs = 0;
@@ -279,8 +278,8 @@ fn the_corpus_passes() {
     assert!(inputs > 2, "only {inputs} inputs in {CORPUS}");
 }
 
-/// Real files with some bytes changed, as they are and sealed. `FSLAB_STORED_CASES` asks for more,
-/// `FSLAB_SEED` for a seed, `FSLAB_STORED_KEEP` for a file to keep an input that fails.
+/// Damages some bytes of real files, with and without sealing. `FSLAB_STORED_CASES` sets the number
+/// of cases, `FSLAB_SEED` the seed, and `FSLAB_STORED_KEEP` a file for a failing input.
 #[test]
 fn random_damage_to_real_files_passes() {
     let cases = number("FSLAB_STORED_CASES").unwrap_or(60);
@@ -299,7 +298,7 @@ fn random_damage_to_real_files_passes() {
     }
 }
 
-/// What the test above once found: each of these failed before it was mended.
+/// Regressions that the test above once found.
 #[test]
 fn damage_that_once_went_wrong_passes() {
     // A slot with another number than its checkpoint hid what was written after recovery.
@@ -326,7 +325,7 @@ fn damaged(files: &[Vec<u8>], seed: u64) -> Vec<u8> {
     input
 }
 
-/// Changes a byte or a number, most of all in headers and records, or cuts the file.
+/// Changes a byte or a number, mostly in headers and records, or truncates the file.
 fn damage(input: &mut Vec<u8>, draws: &mut Pcg64Mcg) {
     let near_head = draws.random_bool(0.3);
     let end = if near_head { input.len().min(1300) } else { input.len() };

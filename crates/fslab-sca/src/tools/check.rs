@@ -17,20 +17,20 @@ use crate::quarantine::is_zero;
 use crate::superblock;
 
 impl Tool {
-    /// Checks the structure: head, every header, metadata; with [`Depth::Everything`] also that
-    /// content fits its checksums and can be decoded.
+    /// Checks the structure: head, every header, metadata. With [`Depth::Everything`] it also
+    /// checks that content matches its checksums and can be decoded.
     ///
     /// # Errors
-    /// What makes it impossible to go on; damage is a finding.
+    /// Errors that prevent continuing; damage is returned as findings.
     pub fn check(&self, depth: Depth) -> Result<Vec<Finding>> {
         self.check_and_report(depth, &|_share| {})
     }
 
-    /// As [`Self::check`]. `report_share` takes the share of the content that is done, from 0 to 1,
+    /// Like [`Self::check`]. `report_share` receives the checked share of the content, from 0 to 1,
     /// on several threads.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::check`].
     pub fn check_and_report(
         &self,
         depth: Depth,
@@ -66,7 +66,7 @@ impl Tool {
         Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
     }
 
-    /// Whether the walk over headers gets to the end, and containers are as they were written.
+    /// Checks that the walk over headers reaches the end, and that containers are unchanged.
     fn check_walk(&self) -> Result<Vec<Finding>> {
         let mut findings = self.check_head()?;
         let has_closing = self.look().is_ok_and(|found| found.log.journal.closing_bytes() > 0);
@@ -82,7 +82,7 @@ impl Tool {
         Ok(findings)
     }
 
-    /// Whether the seek table, where there is one, is as it was written.
+    /// Checks that the seek table, if there is one, is unchanged.
     fn check_closing(&self, log: &Log) -> Option<Finding> {
         let closing = self.identity.codec.container.closing?;
         let bytes = log.journal.closing_bytes() as usize;
@@ -105,8 +105,9 @@ impl Tool {
         Ok(damaged.into_iter().map(to_finding).collect())
     }
 
-    /// Whether the bytes around a frame's record are those that the ordinary tools need, and
-    /// metadata are whole. Content is looked at by the index: what is of no use may be gone.
+    /// Checks that the bytes around a frame's record are as the ordinary tools need them, and that
+    /// metadata are valid. Content is checked through the index, because dead content may have been
+    /// freed.
     fn check_header(&self, frame: &Frame) -> Result<Option<Finding>> {
         let offset = frame.reference.offset;
         let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
@@ -125,7 +126,7 @@ impl Tool {
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
     }
 
-    /// Whether the space of a page or checkpoint of no more use was given back.
+    /// Whether the space of a dead page or checkpoint was freed.
     fn was_given_back(&self, frame: &Frame) -> Result<bool> {
         let (place, blocks) = (frame.reference, blocks_of(&self.identity, frame.reference));
         if !matches!(frame.kind, Kind::Index | Kind::Checkpoint) || blocks.is_empty() {

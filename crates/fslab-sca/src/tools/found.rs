@@ -1,6 +1,6 @@
-//! What a tool finds of a stored file, and what it knows to be missing.
+//! What a tool finds of a stored file, and which parts it knows to be missing.
 //!
-//! Invariant: what a mount would refuse, a tool may show, but never without saying so.
+//! Invariant: a tool may show a file that a mount would refuse, but it always reports that.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::recovery::{self, Walk};
 use crate::size_xattr::Clean;
 use crate::superblock;
 
-/// Bytes that are searched for a frame at a time.
+/// Bytes searched for a frame at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// What a check says of a rest as well.
+/// A message that a check also uses for the rest of a file.
 pub(super) const NO_FRAME: &str = "bytes that are no frame, to the end of the file";
 const LEFT_OUT: &str = "frames behind the last checkpoint are not whole: what they held is \
                         missing, or is as it was before";
@@ -26,16 +26,16 @@ const TORN: &str =
     "content that is not whole, at the end of the file: a crash or damage left it so";
 const CUT_SHORT: &str = "the last frames are missing: the file was left in another state";
 
-/// A stored file, and what is missing of it.
+/// A stored file and its missing parts.
 pub struct Found {
     pub log: Log,
-    /// The logical size: that with which the file was left, if that is known.
+    /// The logical size: the size in the mark, if that is known.
     pub size: u64,
     pub missing: Vec<Finding>,
 }
 
 impl Tool {
-    /// The file as the next mount would find it; as far as its frames go where that would refuse
+    /// Opens the file as the next mount would, or as far as its frames go if a mount would refuse
     /// it.
     pub(super) fn found(&self) -> Result<Found> {
         let believed = self.mark.filter(|clean| clean.holds(self.length, &self.session));
@@ -57,7 +57,7 @@ impl Tool {
         recovery::open(io, self.identity, &beginning, self.length, mark)
     }
 
-    /// Says what is missing of what was found without the word of a mark.
+    /// Determines what is missing in a file that was opened without a trusted mark.
     fn judged(&self, log: Log) -> Result<Found> {
         let mut missing = Vec::new();
         let mut tell = |offset, what: &str| missing.push(finding(offset, what));
@@ -77,22 +77,22 @@ impl Tool {
         Ok(Found { log, size, missing })
     }
 
-    /// Whether there is anything behind the last frame that may have been one.
+    /// Whether the data behind the last frame may have been frames.
     fn has_rest(&self, log: &Log) -> Result<bool> {
-        // What lies behind a file that was packed a moment before a crash is what it was before.
+        // If a crash followed packing, the data behind is superseded content.
         let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
         Ok(!is_zero(self.io(), rest)?)
     }
 
-    /// Whether a file was left with other frames than were found. A mark of another length is of
-    /// another time; but no file loses what it had then.
+    /// Whether the mark describes other frames than were found. A mark for another length is older,
+    /// but a file never loses the frames that it had then.
     fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
         let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
         is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
     }
 
-    /// Goes on behind bytes that are no frame, to the next one of this file at its own place: no
-    /// content can pass for one, because nobody knows the file's id beforehand.
+    /// Continues behind unknown bytes with the next frame of this file at its recorded offset.
+    /// Content can't imitate such a frame, because the file's id can't be predicted.
     pub(super) fn go_on(&self, found: Found) -> Result<Found> {
         let (mut log, mut at, mut passed) = (found.log, 0, Vec::new());
         if !self.has_rest(&log)? {
@@ -115,7 +115,7 @@ impl Tool {
         Ok(found)
     }
 
-    /// The first frame at or behind a place that was written later than all that were found.
+    /// Returns the first frame at or behind an offset that is newer than all frames found so far.
     fn next_frame(&self, from: u64, log: &Log) -> Result<Option<Frame>> {
         let header_bytes = self.identity.header_bytes();
         let mut start = from;

@@ -1,4 +1,4 @@
-//! Packing a stored file that no mount uses.
+//! Packs a stored file that no mount uses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::pack::Packed;
 use crate::stored_file::{OpenBelow, StoredFile};
 use crate::{options, size_xattr, superblock};
 
-/// What packing did to a file.
+/// Result of packing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedFile {
-    /// What became of it.
+    /// Outcome of packing.
     pub outcome: Packed,
     /// Space it took below, in bytes.
     pub before_bytes: u64,
-    /// Space it takes now.
+    /// Space it takes now, in bytes.
     pub after_bytes: u64,
 }
 
-/// Packs a stored file in place: its names, links, times and attributes stay. `progress` is told
-/// how many bytes were written so far.
+/// Packs a stored file in place; its names, links, times and attributes stay. `progress` receives
+/// the number of bytes written so far.
 ///
 /// # Errors
-/// That a mount uses it; that it is no stored file; that there is no room for a copy of its
-/// content; what the file system below answers. The file is whole in any case.
+/// A mount uses the file. It is not a stored file. There is no room for a copy of its content. The
+/// file system below fails. The file stays intact in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
     let mode = OpenMode::READ_WRITE;
@@ -38,11 +38,11 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let request = own_request();
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
-    // Where there is no mark, the mount may be one that is to keep none.
+    // A file without a mark may belong to a mount that keeps no marks.
     let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
-    // What a mount would refuse, because frames are missing, must not be packed without them.
+    // A file that a mount would refuse because frames are missing must not be packed without them.
     let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
     pack_open(&fs, &request, (ino, handle), settings, progress).map_err(failed)
 }

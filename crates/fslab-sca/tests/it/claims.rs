@@ -1,4 +1,4 @@
-//! A directory of stored files belongs to one program at a time.
+//! A directory of stored files can be used by one program at a time.
 
 use fslab_vfs_testing::scratch;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn a_second_mount_is_refused_and_so_are_those_inside() {
     refused(&top.path().join("middle"));
     refused(&inner);
     drop(mount("copy", &beside).unwrap());
-    // One around it shows the rest.
+    // A mount around it shows the other files.
     let around = mount("copy", top.path()).unwrap();
     {
         let client = Client::new(&*around);
@@ -87,7 +87,7 @@ fn what_is_no_stored_file_is_named() {
     assert!(error.contains("missing: "), "{error}");
 }
 
-/// Damage anywhere is found, and the rest is saved.
+/// Damage anywhere is found, and the other content is saved.
 #[test]
 fn checks_find_damage_and_repair_saves_the_rest() {
     let top = directory();
@@ -115,7 +115,7 @@ fn checks_find_damage_and_repair_saves_the_rest() {
 fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     let tool = Tool::open(path).unwrap();
     let findings = tool.check(Depth::Everything).unwrap();
-    // Of the head, only the records mean something.
+    // In the head, only the records have a meaning.
     let has_meaning = index >= 1024 || (64..112).contains(&index);
     assert!(!findings.is_empty() || !has_meaning, "byte {index} was not found");
     let mut saved = vec![0; data.len()];
@@ -133,8 +133,8 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     assert!(saved == data, "byte {index}");
 }
 
-/// A file that was copied in has no checkpoint: it is found from header to header. Nothing behind
-/// one that is damaged was found, and nothing said so.
+/// A file that was copied in has no checkpoint, so it is read from header to header. Once, frames
+/// behind a damaged header were lost silently.
 #[test]
 fn what_lies_behind_a_damaged_header_is_saved_or_said_to_be_missing() {
     for chunk in [1, 5, 24] {
@@ -164,7 +164,7 @@ fn what_lies_behind_a_damaged_header_is_saved_or_said_to_be_missing() {
     }
 }
 
-/// A file of a layer below a directory: written, closed, and the layer unmounted.
+/// A file that a layer over a directory has written and closed; the layer is unmounted.
 fn stored(layer: &str, directory: &Path, data: &[u8]) -> std::path::PathBuf {
     let fs = mount(layer, directory).unwrap();
     let client = Client::new(&*fs);
@@ -175,7 +175,7 @@ fn stored(layer: &str, directory: &Path, data: &[u8]) -> std::path::PathBuf {
     directory.join("file")
 }
 
-/// Two bytes of the header of a chunk's frame: one would be mended.
+/// Damages two bytes in the header of a chunk's frame; a single byte would be repaired.
 fn damage_header(path: &Path, chunk: usize) {
     let mut lines = Vec::new();
     Tool::open(path).unwrap().dump(&mut lines).unwrap();
@@ -188,8 +188,8 @@ fn damage_header(path: &Path, chunk: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A body that is damaged is not taken for a write that was torn where the file was left well:
-/// what the chunk held before was saved in its place, and nothing said so.
+/// A damaged body does not count as a torn write if the file was settled. Once, earlier content of
+/// the chunk was saved in its place silently.
 #[test]
 fn nothing_old_is_saved_for_what_is_damaged() {
     let top = directory();
@@ -216,7 +216,7 @@ fn nothing_old_is_saved_for_what_is_damaged() {
     assert_eq!(answer.lost.iter().map(|lost| lost.chunk).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checkpoints of long tails hold whole blocks, which are given back once nothing leads to them.
+/// Checkpoints of long tails contain whole blocks, which are freed once nothing leads to them.
 #[test]
 fn checkpoints_of_no_more_use_are_no_damage() {
     let top = directory();
@@ -236,7 +236,7 @@ fn checkpoints_of_no_more_use_are_no_damage() {
     assert_eq!(tool.check(Depth::Everything).unwrap(), []);
 }
 
-/// For messages: whoever reads of damage must find the file.
+/// Messages name the path below, so that a user can find the damaged file.
 #[test]
 fn a_file_is_called_by_its_path_below() {
     let directory = directory();

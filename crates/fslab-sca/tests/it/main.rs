@@ -1,5 +1,5 @@
-//! Every layer of stored files, over every leaf, in process, under the conformance suite; and what
-//! stored files promise besides.
+//! Runs the conformance suite over every layer of stored files and every leaf, in process, and
+//! tests further guarantees of stored files.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod claims;
@@ -17,8 +17,8 @@ use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
-/// A layer as it is written on a command line; it packs nothing unless the text says when. A test
-/// that mounts a directory anew, as after a kill, must not have a thread of the mount before in it.
+/// Parses a layer as on a command line. It packs nothing unless the text says when. A test that
+/// remounts a directory, as after a kill, must not contain a thread of the earlier mount.
 fn layer(text: &str) -> LayerChoice {
     let is_ours = LAYERS.iter().any(|spec| text.split(':').next() == Some(spec.name));
     let given = match is_ours && !text.contains("pack") {
@@ -29,12 +29,12 @@ fn layer(text: &str) -> LayerChoice {
     LayerChoice::parse(&given, LAYERS).unwrap()
 }
 
-/// A stack as it is written in one line.
+/// Parses a stack from one line.
 fn stack(text: &str) -> Stack {
     Stack::parse(text, Foreign { layers: LAYERS, ..Foreign::default() }).unwrap()
 }
 
-/// Packing is the same for every codec, and a run takes seconds: it is tried with one.
+/// Packing is the same for every codec and takes seconds, so only one codec is tested.
 fn is_tried(layer: &LayerSpec, option: &OptionSpec) -> bool {
     option.name != "pack" || layer.name == "zstd"
 }
@@ -43,10 +43,10 @@ fn every_layer(scratch: &Path) -> Vec<String> {
     with_each_option(LAYERS, is_tried, scratch)
 }
 
-/// Stored files with the smallest chunk.
+/// Stored files with the smallest chunk size.
 const CHUNKS: [&str; 2] = ["copy:chunk=4KiB", "gzip:chunk=4KiB,level=1"];
 
-/// What does not hold where chunks are larger than the units of the cases about holes.
+/// Cases about holes that fail because chunks are larger than their units.
 const LARGE_CHUNKS: [Allowed<'_>; 3] = [
     ("holes/data_is_found_behind_a_hole", IN_A_CHUNK),
     ("holes/hole_is_found_behind_data", IN_A_CHUNK),
@@ -77,7 +77,7 @@ fn large_chunks_conform_but_for_holes_within_them() {
     conforms(&stack("zstd:chunk=1MiB / mem:"), &LARGE_CHUNKS);
 }
 
-/// Random operations do to a layer over memory what they do to memory.
+/// Random operations have the same results on a layer over memory as on memory.
 #[test]
 fn sca_layers_agree_with_memory() {
     for text in ["copy:chunk=4KiB / mem:", "zstd / mem:", "gzip:chunk=4KiB,tails=off / mem:"] {
@@ -88,7 +88,7 @@ fn sca_layers_agree_with_memory() {
     }
 }
 
-/// For a quick look at one stack: FSLAB_TEST_STACK='copy / mem:'.
+/// Runs the suite on a single stack, for example FSLAB_TEST_STACK='copy / mem:'.
 #[test]
 fn a_stack_of_choice_conforms() {
     if let Ok(text) = std::env::var("FSLAB_TEST_STACK") {
@@ -96,7 +96,7 @@ fn a_stack_of_choice_conforms() {
     }
 }
 
-/// Finds layers that ask for an option which they did not declare.
+/// Detects layers that ask for an option they did not declare.
 #[test]
 fn every_layer_can_be_built_with_its_defaults() {
     for spec in LAYERS {

@@ -1,4 +1,4 @@
-//! Power cuts below layers, at every event: what is found afterwards was promised.
+//! Power cuts below layers at every event: all promised data is found afterwards.
 
 mod conversion;
 mod crash;

@@ -1,4 +1,4 @@
-//! Stored files: what they are below, and what is left of them after kills, cuts and damage.
+//! Stored files: their form below, and their content after kills, truncation and damage.
 
 mod below;
 mod convert;
@@ -77,8 +77,8 @@ fn uuencoded_files_are_text_with_sections_for_uudecode() {
     assert!(decoded == data);
 }
 
-/// What a daemon wrote is there for the next one, however it ended; in every codec and in all the
-/// ways of changing a file.
+/// The next daemon finds everything that a daemon wrote, however it ended, for every codec and
+/// every way of changing a file.
 #[test]
 fn everything_is_found_again_after_a_kill() {
     for codec in CODECS {
@@ -103,7 +103,7 @@ fn random_changes_survive(layer: &str, seed: u64) {
     for round in 0..60_u64 {
         change(&*fs, &mut expected, &mut number, round);
         if round % 3 == 0 {
-            // A kill: nothing is told to the layer.
+            // A kill: the layer gets no call.
             fs = below.mount(layer);
         }
         let found = read_file(&*fs, "file").unwrap();
@@ -159,7 +159,7 @@ fn change(
     file.close().unwrap();
 }
 
-/// A stored file that holds a stored file, its own predecessor even, stays content.
+/// A stored file inside a stored file stays content, even if it is the file's own earlier version.
 #[test]
 fn a_stored_file_in_a_stored_file_is_content() {
     for codec in CODECS {
@@ -201,7 +201,7 @@ fn a_file_without_root_slots_is_found_by_its_frames() {
     }
 }
 
-/// A write that was cut anywhere leaves what was there before it, or all of it; the file goes on.
+/// A write that is torn anywhere leaves the old content or all of the new; the file stays usable.
 #[test]
 fn a_torn_write_leaves_what_was_before() {
     for codec in CODECS {
@@ -257,7 +257,7 @@ fn foreign_files_are_served_as_they_are() {
     assert!(below.bytes("foreign").len() < 10_000, "rewritten, and still not encoded");
 }
 
-/// A foreign file whose new content looks like a stored file is still foreign.
+/// A foreign file stays foreign even if its new content looks like a stored file.
 #[test]
 fn a_foreign_file_stays_foreign_whatever_is_written_to_it() {
     let below = Below::new();
@@ -307,7 +307,7 @@ fn our_xattrs_are_neither_shown_nor_set() {
     assert_eq!(lower.getxattr(ino, "user.fslab.sca").unwrap().len(), 40);
 }
 
-/// What a stored file of version 1 holds, in `golden/`.
+/// Content of the stored files of version 1 in `golden/`.
 fn golden_content() -> Vec<u8> {
     let mut data = text(20_000);
     data.extend(random(11, 6000));
@@ -336,8 +336,8 @@ fn write_golden(fs: &dyn FileSystem) {
     file.close().unwrap();
 }
 
-/// Files of released versions stay readable for ever. With `FSLAB_BLESS=1` they are written anew,
-/// which is right for a new version only, beside the old ones.
+/// Files of released versions stay readable for ever. `FSLAB_BLESS=1` writes new ones; do this only
+/// for a new version, and keep the old files.
 #[test]
 fn stored_files_of_version_1_stay_readable() {
     for codec in CODECS {
@@ -354,8 +354,8 @@ fn stored_files_of_version_1_stay_readable() {
     }
 }
 
-/// The same content after packing, as a layer of this version packs it: rewritten, so that there is
-/// garbage, and with a hole that becomes zeros where the codec compresses.
+/// Writes the same content and packs it with a layer of this version. The file is rewritten to
+/// contain garbage, and has a hole that becomes zeros if the codec compresses.
 fn write_packed_golden(fs: &dyn FileSystem) {
     write_golden(fs);
     let client = Client::new(fs);
@@ -370,7 +370,7 @@ fn write_packed_golden(fs: &dyn FileSystem) {
     }
 }
 
-/// As above, of files that were packed: what `docs/formats/sca.md` calls so, which tools decode.
+/// The same for packed files in the sense of `docs/formats/sca.md`, which tools can decode.
 #[test]
 fn packed_files_of_version_1_stay_readable() {
     for codec in CODECS {
@@ -398,7 +398,7 @@ fn packed_files_of_version_1_stay_readable() {
     }
 }
 
-/// Whoever asks for attributes must not be disturbed by others who close the file.
+/// A request for attributes must not fail when another user closes the file.
 #[test]
 fn attributes_are_told_while_others_open_and_close() {
     let below = Below::new();

@@ -1,8 +1,8 @@
-//! What the numbers of a trace stand for here, though they are used again.
+//! Maps the numbers of a trace to the target's, although numbers are reused.
 //!
-//! A number is free before the operation that freed it has ended: another thread can get it anew,
-//! and its operation can be recorded first. So a number may have two meanings for a moment. Who
-//! uses it means the newest; who frees it means the oldest.
+//! A number is free before the end of the operation that freed it: another thread can get it, and
+//! that thread's operation can be recorded first. So a number may have two meanings for a moment.
+//! An operation that uses the number means the newest; one that frees it means the oldest.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,27 +16,27 @@ impl<T> Default for Numbers<T> {
 }
 
 impl<T> Numbers<T> {
-    /// Gives a number one more meaning.
+    /// Adds a meaning to a number.
     pub fn add(&mut self, number: u64, meaning: T) {
         self.0.entry(number).or_default().push_back(meaning);
     }
 
-    /// What a number means to who uses it.
+    /// Returns the meaning for an operation that uses the number.
     pub fn newest(&self, number: u64) -> Option<&T> {
         self.0.get(&number)?.back()
     }
 
-    /// The same, to be changed.
+    /// Returns the same meaning, mutable.
     pub fn newest_mut(&mut self, number: u64) -> Option<&mut T> {
         self.0.get_mut(&number)?.back_mut()
     }
 
-    /// What a number means to who frees it.
+    /// Returns the meaning for an operation that frees the number.
     pub fn oldest_mut(&mut self, number: u64) -> Option<&mut T> {
         self.0.get_mut(&number)?.front_mut()
     }
 
-    /// Takes away the oldest meaning.
+    /// Removes the oldest meaning.
     pub fn free(&mut self, number: u64) -> Option<T> {
         let meanings = self.0.get_mut(&number)?;
         let oldest = meanings.pop_front();
@@ -46,7 +46,7 @@ impl<T> Numbers<T> {
         oldest
     }
 
-    /// Everything that is left.
+    /// Returns all remaining meanings.
     pub fn into_meanings(self) -> impl Iterator<Item = T> {
         self.0.into_values().flatten()
     }

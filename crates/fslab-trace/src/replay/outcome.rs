@@ -1,21 +1,21 @@
-//! What became of one operation of a trace.
+//! The outcome of one replayed operation.
 
 use fslab_vfs::{Handle, Ino};
 
-/// What an operation answered, as far as later ones need it.
+/// The results of an operation that later operations need.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Bytes moved, where they must be as many as recorded.
+    /// Bytes moved, if the number must equal the recorded one.
     pub count: Option<u64>,
-    /// The inode answered, which counts as one lookup.
+    /// The returned inode, which counts as one lookup.
     pub found: Option<Ino>,
-    /// The open file answered.
+    /// The open file that was returned.
     pub opened: Option<OpenFile>,
     pub bytes_read: u64,
     pub bytes_written: u64,
 }
 
-/// Why an operation can't even be asked for.
+/// Why an operation can't be requested.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Unfit {
     #[error("left out: the record lacks an argument")]
@@ -36,6 +36,6 @@ pub(super) struct OpenFile {
     pub ino: Ino,
     pub handle: Handle,
     pub is_directory: bool,
-    /// Where a listing goes on; cookies of the trace mean nothing here.
+    /// Where the next listing continues; the trace's cookies have no meaning here.
     pub cookie: u64,
 }

@@ -1,4 +1,4 @@
-//! One operation of a trace, done again.
+//! Does one operation of a trace again.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,11 @@ use super::Replayer;
 use super::outcome::{Done, OpenFile, Unfit};
 use crate::record::{Record, flag};
 
-/// No request of the kernel moves more bytes; a forged trace may claim to.
+/// Maximum bytes of a read or write: no request of the kernel is larger, but a forged trace may
+/// claim more.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What the target answered, or why it was not asked.
+/// The target's result, or the reason why the operation was not requested.
 type Outcome<T = Done> = Result<fslab_vfs::Result<T>, Unfit>;
 
 impl Replayer<'_> {
@@ -87,7 +88,7 @@ impl Replayer<'_> {
         })
     }
 
-    /// The handle of the target for the one that the record may have.
+    /// Returns the target's handle for the record's, if the record has one.
     fn handle(&self, record: &Record) -> Result<Option<Handle>, Unfit> {
         record.handle.map(|number| Ok(self.open_file(Some(number))?.handle)).transpose()
     }
@@ -100,7 +101,7 @@ impl Replayer<'_> {
             let from = self.open_file(record.from_handle)?;
             let source = (from.ino, from.handle, record.from_offset.ok_or(Unfit::Incomplete)?);
             let copied = self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
-            // How much of a request is copied at once, each file system chooses.
+            // Not compared: each file system chooses how much of a request it copies at once.
             return Ok(copied.map(|count| Done { bytes_written: count, ..Done::default() }));
         }
         if bytes > BYTES_MAX {
@@ -145,7 +146,7 @@ impl Replayer<'_> {
             }
             Operation::Lseek => {
                 let to = if flags & flag::HOLE != 0 { SeekTo::Hole } else { SeekTo::Data };
-                // Where it leads depends on the sizes of blocks.
+                // Not compared: the offset found depends on the block size.
                 target.lseek(request, ino, handle, offset()?, to).map(drop)
             }
             Operation::Flush => target.flush(request, ino, handle),
@@ -160,7 +161,7 @@ impl Replayer<'_> {
         Ok(self.release(request, open))
     }
 
-    /// Takes as many entries as were delivered then, from where the last listing ended.
+    /// Lists as many entries as the recorded operation did, from the end of the last listing.
     fn list(&mut self, request: &Request, record: &Record) -> Outcome<()> {
         let OpenFile { ino, handle, cookie, .. } = self.open_file(record.handle)?;
         let mut at = if record.offset == Some(0) { 0 } else { cookie };
@@ -203,7 +204,7 @@ impl Replayer<'_> {
 
 fn name(bytes: Option<&Vec<u8>>) -> Result<Name<'_>, Unfit> {
     let bytes = bytes.ok_or(Unfit::Incomplete)?;
-    // A name that the kernel would not have let through: as good as none.
+    // The kernel would not have allowed this name, so it counts as missing.
     Name::new(OsStr::from_bytes(bytes)).ok().ok_or(Unfit::Incomplete)
 }
 

@@ -1,4 +1,4 @@
-//! Traces as files: what is written comes back, and what is damaged says so.
+//! Traces as files: records can be read as they were written, and damage is reported as an error.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::fs;
@@ -126,8 +126,8 @@ fn recorder(path: &Path, when_full: WhenFull, clock: Arc<dyn Clock>) -> Recorder
     Recorder::start(writer, options, clock).unwrap()
 }
 
-/// A clock that keeps whoever reads it waiting while it is held: the writing thread is then as
-/// slow as a disk can be.
+/// A clock that blocks its readers while it is held. The writing thread is then as slow as on a
+/// slow disk.
 #[derive(Default)]
 struct HeldClock {
     is_held: Mutex<bool>,
@@ -183,9 +183,7 @@ fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
     assert_eq!(read(scratch.path()).len(), 65);
 }
 
-/// Where nothing can be written any more (the directory is gone), records are lost, which is said,
-/// and whoever records goes on.
-/// A record that fills the queue at once, when nothing was asked for a while.
+/// A record may fill the queue at once while the writing thread is idle.
 #[test]
 fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
     let scratch = TempDir::new().unwrap();
@@ -193,7 +191,7 @@ fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
     let mut large = numbered(1);
     large.data = Some(vec![1; 17 << 20]);
     for _ in 0..3 {
-        // Until the writing thread has nothing to do.
+        // Until the writing thread is idle.
         std::thread::sleep(Duration::from_millis(50));
         recorder.record(large.clone());
         recorder.record(numbered(2));
@@ -202,6 +200,8 @@ fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
     assert_eq!(recorder.state().taken, 6);
 }
 
+/// The directory is removed, so nothing can be written any more. Records are lost and reported, and
+/// recording goes on.
 #[test]
 fn a_trace_that_can_not_be_written_says_what_it_lost() {
     let scratch = TempDir::new().unwrap();
@@ -220,7 +220,7 @@ fn a_trace_that_can_not_be_written_says_what_it_lost() {
     assert_eq!(recorder.state().lost, count);
 }
 
-/// Records that the writing thread has taken and can't write yet are not called saved.
+/// Records that the writing thread has taken but can't write yet do not count as saved.
 #[test]
 fn records_count_as_saved_only_when_they_are() {
     let scratch = TempDir::new().unwrap();
@@ -263,7 +263,8 @@ fn what_is_no_trace_is_named() {
     refused(newer.path(), "its format is 2, and this fslab knows up to 1");
 }
 
-/// Any byte may be wrong: an error or other records, but no panic that gets out, and no hang.
+/// One byte is damaged, at up to 1,500 positions, or the file is cut short. The result is an error
+/// or other records, but no panic and no hang.
 #[test]
 fn damaged_segments_are_errors() {
     let scratch = TempDir::new().unwrap();
@@ -294,8 +295,8 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     (replayer.finish(), target)
 }
 
-/// Seen in the trace of a build: a release frees a handle (and a forget an inode number) that
-/// another thread gets and whose operation is recorded before it.
+/// Seen in the trace of a build. A release frees a handle, or a forget an inode number. Another
+/// thread gets it, and that thread's operation is recorded first.
 #[test]
 fn regression_a_number_used_again_before_its_release_is_recorded() {
     let create = |name: &str, ino: u64| {

@@ -1,4 +1,4 @@
-//! What `stat` shows and what can be set: permissions, owners, given times, sizes.
+//! The attributes that `stat` shows and that can be set: permissions, owners, times, sizes.
 
 use fslab_vfs::{FileKind, Ino, OpenMode, Permissions, SetAttr, SetTime, Timestamp};
 
@@ -78,7 +78,7 @@ fn times_before_1970_are_kept(client: &Client<'_>, top: Ino) -> Outcome {
 fn times_after_2038_are_kept(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "file", b"")?;
     set_times(client, ino, at(1 << 31, 7), at(4_102_444_800, 8))?;
-    // The year 2400: the first that needs more than ext4's low two extra bits would be 2446.
+    // The year 2400. Years from 2446 on need more than the two extra bits of ext4.
     set_times(client, ino, at(13_569_465_600, 0), at(13_569_465_600, 1))
 }
 

@@ -1,4 +1,4 @@
-//! How a case says what does not hold: [`Stop`] and the `ensure` macros.
+//! The result of a case: [`Stop`] and the `ensure` macros.
 
 use std::any::Any;
 use std::fmt;
@@ -6,20 +6,20 @@ use std::panic::Location;
 
 use fslab_vfs::{Errno, Error};
 
-/// What a case answers.
+/// The result of a case.
 pub type Outcome = Result<(), Stop>;
 
-/// Why a case did not come to its end.
+/// Why a case stopped early.
 #[derive(Clone, Debug)]
 pub enum Stop {
-    /// Something does not hold.
+    /// A check failed.
     Failed {
-        /// What was seen.
+        /// The message.
         message: String,
-        /// Where in the suite.
+        /// The place in the suite.
         place: String,
     },
-    /// The subject can't be asked, for a reason that is not its fault.
+    /// The subject does not support the operation, which is not its fault.
     Unsupported {
         /// The reason.
         reason: String,
@@ -27,7 +27,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// Something does not hold, found by the caller.
+    /// A failed check, at the place of the caller.
     #[track_caller]
     #[must_use]
     pub fn failed(message: String) -> Self {
@@ -64,7 +64,7 @@ impl From<Errno> for Stop {
     }
 }
 
-/// Demands that an operation fails with the errno.
+/// Checks that an operation fails with the errno.
 #[track_caller]
 pub(super) fn refused<T: fmt::Debug>(
     answer: Result<T, Error>,
@@ -73,7 +73,7 @@ pub(super) fn refused<T: fmt::Debug>(
     refused_with_any(answer, &[expected])
 }
 
-/// Demands that an operation fails with one of several errnos, where POSIX leaves a choice.
+/// Checks that an operation fails with one of several errnos, if POSIX allows several.
 #[track_caller]
 pub(super) fn refused_with_any<T: fmt::Debug>(
     answer: Result<T, Error>,
@@ -88,7 +88,7 @@ pub(super) fn refused_with_any<T: fmt::Debug>(
     }
 }
 
-/// Demands that a condition holds.
+/// Checks that a condition holds.
 macro_rules! ensure {
     ($condition:expr) => {
         ensure!($condition, "does not hold: {}", stringify!($condition))
@@ -100,10 +100,10 @@ macro_rules! ensure {
     };
 }
 
-/// Demands that two values are equal; the second is the expected one.
+/// Checks that two values are equal; the second is the expected one.
 macro_rules! ensure_eq {
     ($seen:expr, $expected:expr) => {
-        // A match, so that temporaries live until the comparison is done.
+        // `match` keeps temporaries alive until the comparison is done.
         match (&$seen, &$expected) {
             (seen, expected) => ensure!(
                 seen == expected,
@@ -116,7 +116,7 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Demands that bytes are equal, and shows only the first difference: files are long.
+/// Checks that bytes are equal, and shows only the first difference, because files are long.
 macro_rules! ensure_bytes {
     ($seen:expr, $expected:expr) => {
         $crate::conformance::check::same_bytes(&$seen, &$expected)?
@@ -150,11 +150,11 @@ pub(super) fn same_bytes(seen: &[u8], expected: &[u8]) -> Result<(), Stop> {
     }
 }
 
-/// Bytes that differ from place to place, and from seed to seed.
+/// Bytes that vary with the position and the seed.
 pub(super) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(|| {
-        // Xorshift: enough to make shifted or repeated blocks visible.
+        // Xorshift: good enough to reveal shifted or repeated blocks.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -1,4 +1,4 @@
-//! Many threads at once: nothing is lost, nothing happens twice.
+//! Many threads at once: no change is lost, and none happens twice.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ cases! { "concurrency":
     exchanged_names_always_exist, opens_and_closes_do_not_disturb_readers,
 }
 
-/// Runs a closure in several threads, each with its number, and answers the first failure.
+/// Runs a closure in several threads, each with its number, and returns the first failure.
 fn in_threads(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     let work = &work;
     thread::scope(|scope| {
@@ -34,8 +34,8 @@ fn in_threads(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     })
 }
 
-/// Runs the same operation in all threads and answers how often it succeeded; the others must
-/// fail with the errno.
+/// Runs the same operation in all threads and returns how often it succeeded. The others must fail
+/// with the errno.
 fn winners<T>(
     work: impl Fn(usize) -> Result<T> + Sync,
     losers: Errno,
@@ -147,7 +147,7 @@ fn names_move_without_being_lost(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Replacing is atomic: whoever looks finds the old file or the new one.
+/// Replacing is atomic: a lookup finds the old file or the new one.
 fn replaced_name_always_exists(client: &Client<'_>, top: Ino) -> Outcome {
     client.file(top, "target", b"x")?;
     let done = AtomicBool::new(false);
@@ -204,7 +204,7 @@ fn writes_to_parts_are_not_lost(client: &Client<'_>, top: Ino) -> Outcome {
     const PART: usize = 1000;
     const PARTS: usize = 200;
     let ino = client.file(top, "file", b"")?;
-    // Neighbouring parts belong to different threads, so that every block is shared.
+    // Neighbouring parts belong to different threads, so that threads share every block.
     in_threads(|thread| {
         let file = client.open(ino, OpenMode::WRITE_ONLY)?;
         for part in (thread..PARTS).step_by(THREADS) {
@@ -259,7 +259,7 @@ fn list_stable(client: &Client<'_>, top: Ino) -> Outcome {
 fn lookups_and_forgets_balance(client: &Client<'_>, top: Ino) -> Outcome {
     client.file(top, "file", b"data")?;
     in_threads(|_| {
-        // Each thread is a client of its own, with its own count of lookups.
+        // Each thread has its own client and its own count of lookups.
         let own = Client::new(client.subject());
         for _ in 0..200 {
             let attr = own.lookup(top, "file")?;
@@ -272,7 +272,7 @@ fn lookups_and_forgets_balance(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Moves between the same directories in opposite directions take locks in opposite order.
+/// Renames between two directories in opposite directions lock them in opposite order.
 fn tree_operations_do_not_deadlock(client: &Client<'_>, top: Ino) -> Outcome {
     let (one, two) = (client.mkdir(top, "one")?, client.mkdir(top, "two")?);
     in_threads(|index| {

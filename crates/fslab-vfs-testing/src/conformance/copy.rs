@@ -1,6 +1,6 @@
 //! `copy_file_range`: copying between open files.
 //!
-//! A copy may answer less than was asked (but not 0 before the end), so that cases go on where it
+//! A copy may return less than requested (but not 0 before the end), so cases continue where it
 //! stopped.
 
 use fslab_vfs::Errno;
@@ -19,7 +19,7 @@ cases! { "copy_file_range":
     unaligned_ranges_are_copied,
 }
 
-/// Copies all of a range, in as many steps as it takes.
+/// Copies a whole range, in as many steps as needed.
 fn copy_all(source: &File<'_>, target: &File<'_>, from: u64, to: u64, length: u64) -> Outcome {
     let mut done = 0;
     while done < length {

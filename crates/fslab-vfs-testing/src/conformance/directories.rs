@@ -103,7 +103,7 @@ fn only_directories_are_opened(client: &Client<'_>, top: Ino) -> Outcome {
     refused(client.opendir(file).map(|_| ()), Errno::NOTDIR)
 }
 
-/// All names of a listing, read with sinks of the given size.
+/// Reads a whole listing with sinks for `room` entries.
 fn in_pieces(listing: &Listing<'_>, room: usize) -> fslab_vfs::Result<Vec<Listed>> {
     let mut entries: Vec<Listed> = Vec::new();
     loop {
@@ -133,7 +133,7 @@ fn make_files(client: &Client<'_>, directory: Ino, count: usize) -> Outcome {
     Ok(())
 }
 
-/// More than fit into any buffer on the way, several times over.
+/// Several times more entries than fit into any buffer on the way.
 fn thousands_of_entries_through_small_sinks(client: &Client<'_>, top: Ino) -> Outcome {
     const FILES: usize = 2500;
     make_files(client, top, FILES)?;
@@ -180,7 +180,7 @@ fn entries_that_stay_are_listed_once_under_removal(client: &Client<'_>, top: Ino
     make_files(client, top, 400)?;
     let listing = client.opendir(top)?;
     let mut entries = listing.next(0, 100)?;
-    // Removed are listed and unlisted entries alike: every one with an odd number.
+    // Removes every entry with an odd number, listed or not.
     for index in (1..400).step_by(2) {
         client.unlink(top, format!("{index:05}"))?;
     }
@@ -205,7 +205,7 @@ fn entries_that_stay_are_listed_once_under_creation(client: &Client<'_>, top: In
     let mut entries = listing.next(0, 10)?;
     let mut made = 0;
     loop {
-        // Few more than are listed in a step: a listing that shows them must still end.
+        // Creates fewer entries than one step lists, so that a listing that shows them still ends.
         for _ in 0..3 {
             client.mknod(top, format!("new{made}"), 0o100_644, 0)?;
             made += 1;

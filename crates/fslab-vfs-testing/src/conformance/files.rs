@@ -1,4 +1,4 @@
-//! Creating, opening and removing what is not a directory.
+//! Creating, opening and removing files other than directories.
 
 use std::ffi::OsString;
 
@@ -153,7 +153,7 @@ fn symlink_of_4095_bytes_works(client: &Client<'_>, top: Ino) -> Outcome {
             ensure_eq!(client.readlink(attr.ino)?, OsString::from(target));
             Ok(())
         }
-        // xfs ends at 1024 bytes.
+        // XFS allows 1023 bytes at most.
         Err(error) => {
             refused::<()>(Err(error), Errno::NAMETOOLONG)?;
             let attr = client.symlink(top, "link", &target[..1023])?;

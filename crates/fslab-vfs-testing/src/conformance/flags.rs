@@ -1,4 +1,4 @@
-//! Inode flags: a file system either has them or refuses both to show and to set them.
+//! Inode flags: a file system supports them, or it rejects both reading and setting them.
 
 use fslab_vfs::Ino;
 use fslab_vfs::{Errno, Result};
@@ -11,12 +11,12 @@ cases! { "flags":
     flags_are_kept_or_refused, flags_of_both_forms_agree, links_and_special_files_have_no_flags,
 }
 
-/// `FS_NODUMP_FL`, which every file system with flags has.
+/// `FS_NODUMP_FL`, which every file system with inode flags supports.
 const NO_DUMP: u32 = 0x40;
-/// What a file system without flags answers.
+/// The errors of a file system without inode flags.
 const NONE: &[Errno] = &[Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS];
 
-/// Whether the flags of an inode can be asked for; other errors than that are failures.
+/// The flags of an inode; `None` if they are not supported. Other errors are failures.
 fn flags(client: &Client<'_>, ino: Ino, form: FileAttrForm) -> Result<Option<u32>> {
     match client.fileattr(ino, form) {
         Ok(attr) => Ok(Some(attr.flags())),

@@ -1,4 +1,4 @@
-//! Open files and directories: what they outlive, and that every kind can be synced.
+//! Open files and directories: they outlive their names, and every kind can be synced.
 
 use std::time::{Duration, Instant};
 
@@ -194,7 +194,7 @@ fn unlinked_symlink_keeps_its_target(client: &Client<'_>, top: Ino) -> Outcome {
 
 fn flush_can_be_repeated(client: &Client<'_>, top: Ino) -> Outcome {
     let (_, file) = client.create(top, "file", 0o644, OpenMode::EXCLUSIVE)?;
-    // Each descriptor that was duplicated is closed once.
+    // One flush for each close of a duplicated descriptor.
     for _ in 0..3 {
         client.subject().flush(&client.request(), file.ino, file.handle)?;
         file.write_all(0, b"still open")?;
@@ -217,8 +217,8 @@ fn held_inode_outlives_its_name_and_its_lookups(client: &Client<'_>, top: Ino) -
     Ok(())
 }
 
-/// Whether an inode can't be held any more. Who brings its bytes back may hold it a little longer
-/// than whoever read them.
+/// Whether an inode soon can't be held any more. A reader in the background may hold it a little
+/// longer than the caller.
 fn is_gone_soon(client: &Client<'_>, ino: Ino) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while client.subject().hold(ino).is_ok() {

@@ -1,8 +1,8 @@
-//! Sparse files: holes, where they are, and how they are made.
+//! Sparse files: making and finding holes.
 //!
-//! Positions are multiples of 64 KiB, the coarsest allocation unit in common use. Data may be
-//! reported a little wider than it was written, and a file system may see zeros it just wrote as
-//! data; it may never report written bytes as a hole.
+//! Positions are multiples of 64 KiB, the largest common allocation unit. A file system may report
+//! slightly more data than was written, and may report new zeros as data. It must never report
+//! written bytes as a hole.
 
 use fslab_vfs::Errno;
 use fslab_vfs::{FallocateMode, Ino, OpenMode, SeekTo};
@@ -27,7 +27,7 @@ cases! { "holes":
     unknown_mode_is_refused,
 }
 
-/// A file with data in the units given, and a size in units.
+/// Makes a file with data in the given units, and a size in units.
 fn sparse<'c>(
     client: &'c Client<'_>,
     top: Ino,
@@ -91,7 +91,7 @@ fn empty_file_has_nothing_to_seek(client: &Client<'_>, top: Ino) -> Outcome {
     refused(file.seek(0, SeekTo::Hole), Errno::NXIO)
 }
 
-/// A copier that trusts the answers must get every byte, without any sync in between.
+/// A copier that skips the reported holes must get every byte, without a sync in between.
 fn unwritten_bytes_are_never_lost_to_a_hole(client: &Client<'_>, top: Ino) -> Outcome {
     let (_, file) = client.create(top, "file", 0o644, OpenMode::EXCLUSIVE)?;
     let mut expected = vec![0; 40 * UNIT as usize];
@@ -187,7 +187,7 @@ fn punched_range_is_a_hole(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Zeroing is not offered by every file system below (tmpfs lacks it).
+/// Zeroes a range; not every file system can (tmpfs can't).
 fn zero(file: &File<'_>, offset: u64, length: u64, keep: FallocateMode) -> Outcome {
     match file.fallocate(offset, length, FallocateMode::ZERO_RANGE | keep) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => {

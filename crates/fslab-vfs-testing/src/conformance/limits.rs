@@ -1,4 +1,4 @@
-//! Large offsets, large counts, and what the whole file system tells about itself.
+//! Large offsets, large counts, and the statistics of the whole file system.
 
 use fslab_vfs::Errno;
 use fslab_vfs::{Ino, Name, OpenMode};
@@ -60,7 +60,7 @@ fn statfs_is_sane(client: &Client<'_>, top: Ino) -> Outcome {
 }
 
 fn statfs_counts_space(client: &Client<'_>, top: Ino) -> Outcome {
-    // Others may use the same device meanwhile, and give back more than is written here.
+    // Others may use the same device meanwhile and free more space than is written here.
     let attempts: Vec<(u64, u64)> = (0..5)
         .map(|attempt| free_around_a_write(client, top, &format!("file{attempt}")))
         .collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! Which names can be, and what they distinguish.
+//! Valid names, and when two names differ.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -50,7 +50,7 @@ fn case_distinguishes(client: &Client<'_>, top: Ino) -> Outcome {
     let small = client.file(top, "name", b"small")?;
     let large = client.file(top, "NAME", b"LARGE")?;
     ensure!(small != large);
-    // The same character once composed and once not: names are bytes.
+    // The same character, composed and decomposed: names are bytes, so they differ.
     let composed = client.file(top, "\u{e9}", b"1")?;
     let decomposed = client.file(top, "e\u{301}", b"2")?;
     ensure!(composed != decomposed);

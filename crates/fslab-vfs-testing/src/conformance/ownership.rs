@@ -1,7 +1,6 @@
-//! Who owns what is made, and when set-id bits are given, inherited and taken away.
+//! Owners of new files, and when set-id bits are set, inherited and cleared.
 //!
-//! Only the caller's first group is told with a request made here, so that no case depends on
-//! further groups.
+//! A request here contains only the caller's first group, so no case depends on other groups.
 
 use fslab_vfs::{FallocateMode, Ino, OpenMode, SetAttr, WriteOptions};
 
@@ -38,7 +37,7 @@ fn creator_owns_every_kind(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// A directory of group 77 with the set-group-id bit, which everybody may write to.
+/// Makes a directory of group 77 with the set-group-id bit that everybody may write to.
 pub(super) fn shared(client: &Client<'_>, top: Ino) -> fslab_vfs::Result<Ino> {
     let directory = client.mkdir(top, "shared")?;
     client.chown(directory, 0, 77)?;

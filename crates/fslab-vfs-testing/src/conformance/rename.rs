@@ -1,4 +1,4 @@
-//! Moving names: every pair of kinds, every mode, and what must be refused.
+//! Renames: every pair of kinds, every mode, and the errors.
 
 use fslab_vfs::Errno;
 use fslab_vfs::{FileKind, Ino, OpenMode, RenameMode};
@@ -282,7 +282,7 @@ fn replaced_open_file_stays_readable(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Some file systems (btrfs) do not count subdirectories and show 1.
+/// Some file systems (Btrfs) do not count subdirectories and always report 1 link.
 fn parent_counts_follow_directories(client: &Client<'_>, top: Ino) -> Outcome {
     let (one, two) = (client.mkdir(top, "one")?, client.mkdir(top, "two")?);
     client.mkdir(one, "moved")?;

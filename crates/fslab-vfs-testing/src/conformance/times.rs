@@ -1,5 +1,5 @@
-//! Which times an operation moves. Times are compared with each other only: a mounted file system
-//! has its own clock.
+//! Which times an operation changes. Times are compared only with each other, because a mounted
+//! file system has its own clock.
 
 use fslab_vfs::{Attr, Ino, OpenMode, SetAttr, SetTime, Timestamp};
 
@@ -29,7 +29,7 @@ fn around(
     Ok((before, client.attr(ino)?))
 }
 
-/// Demands which of modification and change time moved.
+/// Checks which of modification and change time moved.
 fn ensure_moved((before, after): (Attr, Attr), contents: bool, inode: bool) -> Outcome {
     ensure_eq!(after.modified > before.modified, contents);
     ensure_eq!(after.changed > before.changed, inode);
@@ -111,7 +111,7 @@ fn rename_moves_both_directories(client: &Client<'_>, top: Ino) -> Outcome {
     let (before, after) = around(client, ino, || Ok(client.rename(one, "file", two, "file")?))?;
     ensure_moved((before_one, client.attr(one)?), true, true)?;
     ensure_moved((before_two, client.attr(two)?), true, true)?;
-    // POSIX leaves the moved inode's change time open; its contents did not change.
+    // POSIX does not specify the moved inode's change time. Its modification time does not change.
     ensure_eq!(after.modified, before.modified);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Files that are created without a name (`O_TMPFILE`).
 //!
-//! An area of its own, because not every way to a file system has this operation.
+//! They are a separate area, because some leaves and mounts lack this operation.
 
 use fslab_vfs::Errno;
 use fslab_vfs::{FileKind, Ino, OpenMode};
@@ -57,7 +57,7 @@ fn default_list_is_inherited(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Whoever has an `O_PATH` descriptor still has the file.
+/// A client with an `O_PATH` descriptor keeps the file alive.
 fn looked_up_file_outlives_its_handle(client: &Client<'_>, top: Ino) -> Outcome {
     let (attr, file) = client.tmpfile(top, 0o600, OpenMode::empty())?;
     file.write_all(0, b"data")?;

@@ -144,7 +144,7 @@ fn refused_value_leaves_the_old_one(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "file", b"")?;
     client.setxattr(ino, "user.name", b"old")?;
     let value = pattern(1, 64 << 10);
-    // How much fits is the file system's choice; half a value is not.
+    // The maximum size is the file system's choice, but it must not store half a value.
     match client.setxattr(ino, "user.name", &value) {
         Ok(()) => ensure_bytes!(client.getxattr(ino, "user.name")?, value),
         Err(error) => {

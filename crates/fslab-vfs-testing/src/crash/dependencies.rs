@@ -1,4 +1,4 @@
-//! Which effects an effect can't survive without: the bounds that the model sets.
+//! Which effects need which earlier effects to survive: the bounds that the model sets.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -8,13 +8,13 @@ use fslab_vfs::Ino;
 
 use super::effect::{Binding, Change, Effect, Order, SECTOR_BYTES};
 
-/// For each effect, the earlier ones that it needs; what those need is not listed again.
+/// For each effect, the earlier effects that it needs directly.
 pub(super) fn of(effects: &[Effect], order: Order) -> Vec<Vec<usize>> {
     let mut tracker = Tracker { order, ..Tracker::default() };
     effects.iter().enumerate().map(|(number, effect)| tracker.add(number, effect)).collect()
 }
 
-/// The last effects of each kind so far.
+/// The last effect of each kind so far.
 #[derive(Default)]
 struct Tracker {
     order: Order,
@@ -24,7 +24,7 @@ struct Tracker {
     attributes: HashMap<Ino, usize>,
     emptied: HashMap<Ino, Vec<(Range<u64>, usize)>>,
     journal: Option<usize>,
-    /// Sectors of the event under way.
+    /// The sectors of the current event.
     sectors: (usize, Vec<usize>),
 }
 
@@ -58,7 +58,7 @@ impl Tracker {
     fn names(&mut self, number: usize, bindings: &[Binding]) -> Vec<usize> {
         let mut needs = Vec::new();
         for binding in bindings {
-            // The directory itself must be there.
+            // The directory itself must exist.
             needs.extend(self.by_inode.get(&binding.directory).copied());
             let key = (binding.directory, binding.name.clone());
             needs.extend(self.by_name.insert(key, number));

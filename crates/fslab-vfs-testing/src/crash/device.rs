@@ -1,4 +1,4 @@
-//! [`CrashDevice`]: a block device in memory that writes down what is written to it.
+//! [`CrashDevice`]: a block device in memory that records all writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use fslab_vfs::{Errno, Result};
 
 use super::survivors::{Candidate, Plan, Survivors, choices};
 
-/// A block device that can tell what a power cut would leave. See [`super`].
+/// A block device that shows the possible states after a power cut. See [`super`].
 #[derive(Debug)]
 pub struct CrashDevice {
     memory: MemoryDevice,
@@ -20,7 +20,7 @@ pub struct CrashDevice {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Sectors, as they are after a write.
+    /// The sectors after a write.
     Write {
         text: String,
         sectors: Vec<(u64, Arc<[u8]>)>,
@@ -28,7 +28,7 @@ enum Event {
     Flush,
 }
 
-/// Every write and every flush, in order.
+/// Every write, discard and flush, in order.
 #[derive(Clone, Debug)]
 pub struct DeviceLog {
     size: u64,
@@ -36,12 +36,12 @@ pub struct DeviceLog {
     events: Vec<Event>,
 }
 
-/// What a device holds after a power cut.
+/// A possible state of a device after a power cut.
 #[derive(Debug)]
 pub struct DeviceState {
-    /// How many writes and flushes had returned.
+    /// Number of writes, discards and flushes that had returned.
     pub point: usize,
-    /// What survived of the writes since the last flush.
+    /// The writes since the last flush that survived.
     pub survivors: Survivors,
     size: u64,
     sector_bytes: u64,
@@ -51,11 +51,10 @@ pub struct DeviceState {
 type Sectors = BTreeMap<u64, Arc<[u8]>>;
 
 impl CrashDevice {
-    /// A device of zeros. What can't be torn are sectors of `sector_bytes`, of which `size` is a
-    /// multiple.
+    /// A device of zeros. Its sectors of `sector_bytes` are written atomically.
     ///
     /// # Errors
-    /// `EINVAL` where it is not.
+    /// `EINVAL` if `size` is not a multiple of `sector_bytes`.
     pub fn new(size: u64, sector_bytes: u64) -> Result<Self> {
         if sector_bytes == 0 || !size.is_multiple_of(sector_bytes) {
             return Err(Errno::INVAL.into());
@@ -63,13 +62,13 @@ impl CrashDevice {
         Ok(Self { memory: MemoryDevice::new(size), sector_bytes, log: Mutex::default() })
     }
 
-    /// How many writes, discards and flushes there were so far.
+    /// Number of writes, discards and flushes so far.
     #[must_use]
     pub fn position(&self) -> usize {
         self.log.lock().len()
     }
 
-    /// Everything that was done so far.
+    /// All events so far.
     #[must_use]
     pub fn log(&self) -> DeviceLog {
         DeviceLog {
@@ -123,10 +122,10 @@ impl BlockDevice for CrashDevice {
 }
 
 impl DeviceState {
-    /// The device as it is found after the power cut.
+    /// Opens the device as it is after the power cut.
     ///
     /// # Errors
-    /// None that a sound log gives.
+    /// None with a valid log.
     pub fn open(&self) -> Result<MemoryDevice> {
         let device = MemoryDevice::new(self.size);
         for (number, bytes) in &self.sectors {
@@ -137,25 +136,26 @@ impl DeviceState {
 }
 
 impl DeviceLog {
-    /// Points at which the power may go: before the first event, and after each.
+    /// Number of points at which a power cut is simulated: before the first event, and after each
+    /// event.
     #[must_use]
     pub fn points(&self) -> usize {
         self.events.len() + 1
     }
 
-    /// The points right before each flush, at which most is at stake.
+    /// The points right before each flush, when most writes are pending.
     #[must_use]
     pub fn points_before_flushes(&self) -> Vec<usize> {
         let events = self.events.iter().enumerate();
         events.filter(|(_, event)| matches!(event, Event::Flush)).map(|(point, _)| point).collect()
     }
 
-    /// Calls `visit` with the states after a power cut at each point that is `wanted`, and answers
-    /// how many there were. Sectors survive each for itself; a sector written twice since the last
-    /// flush has either content, or the one from before.
+    /// Calls `visit` with the possible states at each point that `wanted` accepts. Returns the
+    /// number of states. Sectors survive independently. A sector written twice since the last flush
+    /// has the old content or either of the new ones.
     ///
     /// # Errors
-    /// The first that `visit` answers, with the point, what survived, and the events before.
+    /// The first error of `visit`, with the point, the surviving writes, and the events before.
     pub fn for_each_state(
         &self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! What a call does to a file system, taken apart into what survives a crash by itself.
+//! The effects of a call: the parts of it that survive a crash independently.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -6,54 +6,55 @@ use std::sync::Arc;
 
 use fslab_vfs::{Ino, Permissions, Timestamp};
 
-/// The unit in which data survives.
+/// The unit of data that survives.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// The unit in which a file is emptied.
+/// The unit in which ranges of a file are emptied.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
-/// How much order there is among effects that were not synced.
+/// The order in which unsynced effects become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As little as any file system in use has.
+    /// The weakest order of all common file systems.
     #[default]
     Independent,
-    /// As ext4 has it, with `data=ordered`.
+    /// The order of ext4 with `data=ordered`.
     Journal,
 }
 
-/// Something that survives a crash by itself.
+/// A part of a call that survives a crash independently.
 #[derive(Clone, Debug)]
 pub(super) struct Effect {
     pub change: Change,
-    /// The event it is a part of.
+    /// The number of the event that it is part of.
     pub event: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// Names that change at once.
+    /// Names that change atomically.
     Names(Vec<Binding>),
-    /// The file has this size; what lies behind is gone. `written` where a write extended it.
+    /// The file gets this size, and everything behind it is removed. `written` if a write extended
+    /// it.
     Resize { ino: Ino, size: u64, written: bool },
-    /// Whole blocks are emptied.
+    /// Whole blocks become empty.
     Clear { ino: Ino, range: Range<u64> },
-    /// A sector holds this.
+    /// A sector gets these bytes.
     Sector { ino: Ino, number: u64, bytes: Arc<[u8; SECTOR_BYTES as usize]> },
     /// Owner and permissions.
     Attributes { ino: Ino, permissions: Permissions, uid: u32, gid: u32 },
-    /// When a file was last modified.
+    /// The modification time of a file.
     Time { ino: Ino, modified: Timestamp },
     /// An xattr, set or removed.
     Xattr { ino: Ino, name: OsString, value: Option<Vec<u8>> },
 }
 
-/// What a name stands for from now on.
+/// A change of a name.
 #[derive(Clone, Debug)]
 pub(super) struct Binding {
     pub directory: Ino,
     pub name: OsString,
-    /// `None` where the name is gone.
+    /// The new inode; `None` if the name is removed.
     pub ino: Option<Ino>,
     /// The inode that loses the name.
     pub loses: Option<Ino>,
@@ -68,7 +69,7 @@ pub(super) enum Scope {
 }
 
 impl Change {
-    /// The file whose contents or attributes change; none for names.
+    /// The file whose contents or attributes change; `None` for names.
     pub fn ino(&self) -> Option<Ino> {
         match self {
             Self::Names(_) => None,
@@ -81,7 +82,7 @@ impl Change {
         }
     }
 
-    /// Names, shapes, data, attributes: classes that tend to survive together.
+    /// The class of effects that tend to survive together: names, shapes, data, or attributes.
     pub fn class(&self) -> usize {
         match self {
             Self::Names(_) => 0,
@@ -91,12 +92,12 @@ impl Change {
         }
     }
 
-    /// Whether a journal of metadata holds it.
+    /// Whether a metadata journal contains the change.
     pub fn is_journalled(&self) -> bool {
         !matches!(self, Self::Sector { .. } | Self::Resize { written: true, .. })
     }
 
-    /// What the change empties of a file, if anything.
+    /// The range of a file that the change empties, if any.
     pub fn emptied(&self) -> Option<(Ino, Range<u64>)> {
         match self {
             Self::Resize { ino, size, written: false } => Some((*ino, *size..u64::MAX)),
@@ -105,7 +106,7 @@ impl Change {
         }
     }
 
-    /// Whether a sync of this scope makes the change durable (with what it needs).
+    /// Whether a sync of this scope makes the change durable, with the effects that it needs.
     pub fn is_synced_by(&self, scope: Scope, order: Order) -> bool {
         match (scope, self) {
             (Scope::Everything, _) => true,

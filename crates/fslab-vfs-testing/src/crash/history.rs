@@ -1,59 +1,59 @@
-//! What scripts promise: the versions of something, and which of them were durable when.
+//! What scripts promise: the versions of something, and when each of them was durable.
 //!
-//! Moments are positions of a [`super::CrashFs`]: how many events had happened below.
+//! Positions are those of a [`super::CrashFs`]: the number of events so far.
 
-/// The versions of something through a script: of a file's bytes, of its time, of all names.
+/// The versions of something during a script, such as a file's bytes, its time, or all names.
 #[derive(Debug, Clone)]
 pub struct History<T> {
-    /// Each with the position at which the change to it began.
+    /// The versions, each with the position at which the change to it began.
     versions: Vec<(usize, T)>,
-    /// Syncs that returned: at which position, and of which version.
+    /// The syncs that returned: their positions and versions.
     synced: Vec<(usize, usize)>,
-    /// The last version whose change returned with success.
+    /// The last version whose change succeeded.
     completed: usize,
 }
 
 impl<T> History<T> {
-    /// Something that begins so.
+    /// Starts a history with a first version.
     #[must_use]
     pub fn new(position: usize, first: T) -> Self {
         Self { versions: vec![(position, first)], synced: Vec::new(), completed: 0 }
     }
 
-    /// A change to another version begins.
+    /// Records that a change to another version begins.
     pub fn begin(&mut self, position: usize, version: T) {
         self.versions.push((position, version));
     }
 
-    /// What the version that was begun last has turned out to be.
+    /// Replaces the version that began last, once its actual content is known.
     pub fn amend(&mut self, version: T) {
         if let Some((_, last)) = self.versions.last_mut() {
             *last = version;
         }
     }
 
-    /// The change that began last returned with success.
+    /// Records that the change that began last succeeded.
     pub fn complete(&mut self) {
         self.completed = self.versions.len() - 1;
     }
 
-    /// A sync returned: the last version that was completed is durable from here on.
+    /// Records that a sync returned: the last completed version is durable from here on.
     pub fn sync(&mut self, position: usize) {
         self.synced.push((position, self.completed));
     }
 
-    /// Without a crash, everything that returned with success is as good as synced.
+    /// Marks the last completed version as synced: without a crash, every successful change counts.
     pub fn confirm(&mut self) {
         self.sync(0);
     }
 
-    /// The version that was begun last.
+    /// The version that began last.
     #[must_use]
     pub fn last(&self) -> &T {
         &self.versions[self.versions.len() - 1].1
     }
 
-    /// What may be found after a crash: from the last version that was synced to the last that had
+    /// The versions that are allowed after a crash: from the last synced one to the last that had
     /// begun.
     pub fn allowed(&self, point: usize) -> impl Iterator<Item = &T> {
         let synced = self.synced.iter().rev().find(|(when, _)| *when <= point);
@@ -65,11 +65,11 @@ impl<T> History<T> {
     }
 }
 
-/// Whether a file may have this size: that of one of the versions. What makes a file longer may
-/// have been done in part.
+/// Checks that a file may have this size: the size of a version, or a size between two successive
+/// versions, because an extension may be partial.
 ///
 /// # Errors
-/// Why not.
+/// The size and the allowed ones.
 pub fn is_size_of(size: usize, versions: &[&[u8]]) -> Result<(), String> {
     let sizes: Vec<_> = versions.iter().map(|version| version.len()).collect();
     let in_part = |pair: &[usize]| (pair[0]..pair[1]).contains(&size);
@@ -79,16 +79,16 @@ pub fn is_size_of(size: usize, versions: &[&[u8]]) -> Result<(), String> {
     Err(format!("a size of {size}, not one of {sizes:?}"))
 }
 
-/// Whether each byte found at a place is one that some version held there; behind its end a version
+/// Checks that each byte is one that some version held at its place. Behind its end, a version
 /// holds zeros.
 ///
 /// # Errors
-/// The first that none held.
+/// The first byte that no version held.
 pub fn are_bytes_of(bytes: &[u8], start: usize, versions: &[&[u8]]) -> Result<(), String> {
     const PIECE: usize = 512;
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         let at = start + number * PIECE;
-        // Most pieces are whole ones of a version, and files are long.
+        // Most pieces equal a whole piece of a version, and files are long.
         let same = |version: &&[u8]| version.get(at..at + piece.len()) == Some(piece);
         if !versions.iter().any(same) {
             are_single_bytes_of(piece, at, versions)?;

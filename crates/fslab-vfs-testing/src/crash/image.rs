@@ -1,6 +1,6 @@
-//! A file system as a disk holds it, to be changed by effects and made anew elsewhere.
+//! A file system's content as on a disk: effects change it, and it can be restored elsewhere.
 //!
-//! Nodes and sectors are shared between the images of different states.
+//! Images of different states share nodes and sectors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,13 +18,13 @@ use super::effect::{Change, SECTOR_BYTES};
 
 type Sector = Arc<[u8; SECTOR_BYTES as usize]>;
 
-/// All inodes; what no name leads to from the root is lost.
+/// All inodes. Inodes that no name leads to from the root are lost.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     nodes: HashMap<Ino, Arc<Node>>,
 }
 
-/// An inode as it is stored.
+/// A stored inode.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub kind: FileKind,
@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub device: u32,
     pub size: u64,
     pub target: OsString,
-    /// Where times are followed.
+    /// `None` if times are not recorded.
     pub modified: Option<Timestamp>,
     pub sectors: BTreeMap<u64, Sector>,
     pub names: BTreeMap<OsString, Ino>,
@@ -42,7 +42,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// An empty inode with the attributes of a living one.
+    /// An inode without contents that has the attributes of an existing one.
     pub fn new(attr: &Attr, target: OsString, xattrs: BTreeMap<OsString, Vec<u8>>) -> Self {
         Self {
             kind: attr.kind,
@@ -64,7 +64,7 @@ impl Node {
         self.size = size;
     }
 
-    /// Takes away whole sectors of a range, and zeroes the part of one at its start.
+    /// Removes the whole sectors of a range and zeroes the rest of the sector in which it starts.
     fn clear(&mut self, range: Range<u64>) {
         let first = range.start.div_ceil(SECTOR_BYTES);
         let last = range.end / SECTOR_BYTES;
@@ -107,7 +107,7 @@ impl Image {
         }
     }
 
-    /// Empties a range of a file that begins and ends within one sector, or is whole sectors.
+    /// Empties a range of a file: the rest of one sector, or whole sectors.
     pub fn clear(&mut self, ino: Ino, range: Range<u64>) {
         if range.start < range.end {
             self.change(ino, |node| node.clear(range));
@@ -120,7 +120,7 @@ impl Image {
         }
     }
 
-    /// Makes the same files in an empty file system, with inode numbers of its own.
+    /// Creates the same files in an empty file system, which assigns its own inode numbers.
     pub fn restore(&self, empty: &dyn FileSystem) -> Result<()> {
         let mut restorer = Restorer {
             image: self,
@@ -154,12 +154,12 @@ fn apply_to(node: &mut Node, change: &Change) {
     }
 }
 
-/// Makes the files of an image in an empty file system.
+/// Creates the files of an image in an empty file system.
 struct Restorer<'a> {
     image: &'a Image,
     memory: &'a dyn FileSystem,
     request: Request,
-    /// New inodes by old, for files with several names.
+    /// New inodes by old ones, for files with several names.
     made: HashMap<Ino, Ino>,
 }
 

@@ -1,4 +1,4 @@
-//! What was done to a [`super::CrashFs`], and the states after a crash.
+//! The log of a [`super::CrashFs`], and the possible states after a crash.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -14,45 +14,45 @@ use super::effect::{Change, Effect, Order, SECTOR_BYTES, Scope};
 use super::image::{Image, Node};
 use super::survivors::{Candidate, Plan, Survivors, choices};
 
-/// Every change and every sync, in order.
+/// All events, in order.
 #[derive(Clone, Debug)]
 pub struct Log {
     pub(super) root: Node,
     pub(super) events: Vec<Event>,
     pub(super) effects: Vec<Effect>,
-    /// Whether times of modification are among them.
+    /// Whether effects on modification times are recorded.
     pub(super) follows_times: bool,
 }
 
-/// A change or a sync.
+/// A change, a sync or a mark.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
-    /// For readers of a failure.
+    /// A description for failure reports.
     pub text: String,
     pub effects: Range<usize>,
-    /// Inodes that exist from now on; without a name they are harmless.
+    /// The inodes that the event creates. Without a name they have no effect.
     pub births: Vec<(Ino, Arc<Node>)>,
     pub sync: Option<Scope>,
 }
 
-/// A state after a crash.
+/// A possible state after a crash.
 #[derive(Debug)]
 pub struct State {
-    /// How many events had returned when the power went.
+    /// Number of events that had returned before the crash.
     pub point: usize,
-    /// What survived of those that were not synced.
+    /// The unsynced effects that survived.
     pub survivors: Survivors,
-    /// The same for states that are equal, of one log.
+    /// The same number for all equal states of one log.
     pub fingerprint: u64,
     pub(super) image: Image,
     pub(super) follows_times: bool,
 }
 
 impl State {
-    /// The file system as it is found after the crash.
+    /// Opens the file system as it is after the crash.
     ///
     /// # Errors
-    /// None that a sound log gives.
+    /// None with a valid log.
     pub fn open(&self) -> Result<MemFs> {
         let memory = MemFs::default();
         self.image.restore(&memory)?;
@@ -61,13 +61,14 @@ impl State {
 }
 
 impl Log {
-    /// Points at which the power may go: before the first event, and after each.
+    /// Number of points at which a crash is simulated: before the first event, and after each
+    /// event.
     #[must_use]
     pub fn points(&self) -> usize {
         self.events.len() + 1
     }
 
-    /// The events up to a point, the last few in words.
+    /// Describes the last events before a point, at most 40.
     #[must_use]
     pub fn describe(&self, point: usize) -> String {
         const LAST: usize = 40;
@@ -81,11 +82,11 @@ impl Log {
         text
     }
 
-    /// Calls `visit` with the states after a crash at each point that is `wanted`, and answers how
-    /// many there were.
+    /// Calls `visit` with the possible states at each point that `wanted` accepts. Returns the
+    /// number of states.
     ///
     /// # Errors
-    /// The first that `visit` answers, with the point, what survived, and the events before.
+    /// The first error of `visit`, with the point, the surviving effects, and the events before.
     pub fn for_each_state(
         &self,
         order: Order,
@@ -121,14 +122,15 @@ impl Log {
     }
 }
 
-/// The log played up to a point: what is durable, and what is not yet.
+/// The log, replayed up to a point: the durable and the pending effects.
 struct Disk<'a> {
     log: &'a Log,
     order: Order,
     needs: Vec<Vec<usize>>,
     image: Image,
     pending: Vec<usize>,
-    /// What durable effects emptied that are newer than some pending ones: number, file, range.
+    /// The ranges that durable effects emptied while older effects are pending: number, file,
+    /// range.
     emptied: Vec<(usize, Ino, Range<u64>)>,
     fingerprint: u64,
 }
@@ -156,7 +158,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Makes durable what a sync covers, and what that needs.
+    /// Makes the effects durable that a sync covers, with those that they need.
     fn sync(&mut self, scope: Scope) {
         let mut synced = vec![false; self.pending.len()];
         for place in (0..self.pending.len()).rev() {
@@ -180,13 +182,13 @@ impl<'a> Disk<'a> {
         self.emptied.extend(emptied);
         let mut synced = synced.iter();
         self.pending.retain(|_| synced.next() == Some(&false));
-        // What nothing pending is older than can't matter any more.
+        // Emptied ranges matter only while an older effect is pending.
         let oldest = self.pending.first().copied().unwrap_or(usize::MAX);
         self.emptied.retain(|(number, ..)| *number > oldest);
     }
 
-    /// Applies a pending effect to a copy of the durable image. Where a file was emptied later,
-    /// and that is durable already, older data must not come back.
+    /// Applies a pending effect to a copy of the durable image. If a later durable effect emptied
+    /// the range, older data must not come back.
     fn apply(&self, image: &mut Image, number: usize) {
         let change = &self.log.effects[number].change;
         image.apply(change);
@@ -199,12 +201,13 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Where needed effects are among the pending ones; the others are durable.
+    /// The positions of needed effects among the pending ones. Effects that are not pending are
+    /// durable.
     fn places_of(&self, numbers: &[usize]) -> Vec<usize> {
         numbers.iter().filter_map(|number| self.pending.binary_search(number).ok()).collect()
     }
 
-    /// Adds up what identifies the chosen effects.
+    /// The sum of the hashes of the chosen effects' numbers.
     fn sum(&self, chosen: &[bool]) -> u64 {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let chosen = self.pending.iter().zip(chosen).filter(|(_, chosen)| **chosen);

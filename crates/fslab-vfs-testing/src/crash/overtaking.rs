@@ -1,5 +1,5 @@
-//! A double that plants bugs in the order in which something makes things durable: told of each
-//! call that comes to the tree below, it may put it off, leave it out, or do it another way.
+//! A double that plants bugs in the order in which the code under test makes things durable. A bug
+//! sees each call to the tree below and may delay it, skip it, or perform it differently.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -9,72 +9,72 @@ use fslab_vfs::{
     Request, Result, XattrMode,
 };
 
-/// A call that comes to the tree below.
+/// A call to the tree below.
 #[derive(Clone, Copy, Debug)]
 pub enum Call<'a> {
     /// fsync or fdatasync of a file.
     Sync {
-        /// Whose.
+        /// The file's handle.
         handle: Handle,
-        /// fdatasync.
+        /// Whether it is fdatasync.
         data_only: bool,
     },
     /// A write.
     Write {
-        /// Through what.
+        /// The file's handle.
         handle: Handle,
-        /// Where, in bytes.
+        /// The position, in bytes.
         offset: u64,
-        /// What.
+        /// The bytes.
         data: &'a [u8],
     },
-    /// An xattr that is set.
+    /// Setting an xattr.
     SetXattr {
         /// Its name.
         name: &'a OsStr,
-        /// What it is to say.
+        /// The new value.
         value: &'a [u8],
-        /// Whether it must, or must not, be there.
+        /// Whether the xattr must or must not exist.
         mode: XattrMode,
     },
-    /// Attributes that are set; a new size among them or not.
+    /// Setting attributes, which may include the size.
     SetAttr {
-        /// The new size.
+        /// The new size, if it is set.
         size: Option<u64>,
     },
-    /// Blocks that are reserved, punched, or zeroed.
+    /// Reserving, punching or zeroing blocks.
     Fallocate,
     /// A read.
     Read,
-    /// A file that is opened.
+    /// Opening a file.
     Open {
-        /// How.
+        /// The open flags.
         mode: OpenMode,
     },
-    /// A file that is closed.
+    /// Closing a file.
     Release,
-    /// Everything is made durable.
+    /// Making everything durable.
     SyncFs,
-    /// The file system is asked how full it is: what scripts do after each of their steps.
+    /// Asking for the free space. Scripts do this after each of their steps.
     StatFs,
 }
 
-/// What becomes of a call.
+/// What to do with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is done.
+    /// Perform it.
     Do,
-    /// It is said to be done. Possible for syncs (of everything too), writes and xattrs; others
-    /// are done.
+    /// Return success without performing it. This works for fsync, syncfs, writes and xattrs; other
+    /// calls are performed.
     Skip,
 }
 
-/// A planted order of things. `below` is the tree, free to be called.
+/// A planted bug in the order of calls. It may call `below`, the tree.
 pub trait Bug: Send + Sync {
-    /// Before a call is done.
+    /// Runs before a call is performed.
     ///
     /// # Errors
-    /// Those of what is caught up with; the call fails with them.
+    /// Errors of delayed calls that are performed here. The call fails with them.
     fn before(
         &self,
         below: &dyn FileSystem,
@@ -83,10 +83,10 @@ pub trait Bug: Send + Sync {
         call: &Call<'_>,
     ) -> Result<Verdict>;
 
-    /// After a call was done with success.
+    /// Runs after a call succeeded.
     ///
     /// # Errors
-    /// Those of what is caught up with; the call fails with them.
+    /// Errors of delayed calls that are performed here. The call fails with them.
     fn after(
         &self,
         _below: &dyn FileSystem,
@@ -98,12 +98,12 @@ pub trait Bug: Send + Sync {
     }
 }
 
-/// The tree below with a bug.
+/// Adds a bug to the tree below.
 pub fn with_bug(inner: Arc<dyn FileSystem>, bug: impl Bug + 'static) -> Arc<dyn FileSystem> {
     Arc::new(Intercepted { inner, interceptor: Buggy(bug) })
 }
 
-/// A sync that was put off.
+/// A delayed sync.
 #[derive(Clone, Debug)]
 pub struct LateSync {
     request: Request,
@@ -113,17 +113,17 @@ pub struct LateSync {
 }
 
 impl LateSync {
-    /// The sync that a call is.
+    /// The sync that a call requests, if it requests one.
     #[must_use]
     pub fn of(request: &Request, ino: Ino, call: &Call<'_>) -> Option<Self> {
         let Call::Sync { handle, data_only } = *call else { return None };
         Some(Self { request: request.clone(), ino, handle, data_only })
     }
 
-    /// Does it.
+    /// Performs the sync.
     ///
     /// # Errors
-    /// Those of fsync.
+    /// Errors of fsync.
     pub fn perform(&self, below: &dyn FileSystem) -> Result<()> {
         below.fsync(&self.request, self.ino, self.handle, self.data_only)
     }
@@ -158,7 +158,7 @@ impl<B: Bug> Interceptor for Buggy<B> {
 }
 
 impl<'a> Call<'a> {
-    /// A call that bugs are told of, and the inode it is about.
+    /// Converts a call and returns it with its inode. `None` for calls that bugs do not see.
     fn of(call: &AnyCall<'a>) -> Option<(Ino, Self)> {
         Some(match *call {
             AnyCall::Fsync { ino, handle, data_only } => (ino, Self::Sync { handle, data_only }),

@@ -1,7 +1,7 @@
-//! [`CrashFs`]: a file system in memory that writes down what is done to it.
+//! [`CrashFs`]: a file system in memory that records all changes and syncs.
 //!
-//! Invariant: one lock spans each change and its entry in the log, so that the log has the order
-//! in which the changes happened.
+//! Invariant: one lock spans each change and its log entry, so that the log has the order of the
+//! changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use super::effect::{BLOCK_BYTES, Binding, Change, Effect, SECTOR_BYTES, Scope};
 use super::image::Node;
 use super::log::{Event, Log, State};
 
-/// A file system in memory that can tell what a crash would leave. See [`super`].
+/// A file system in memory that shows the possible states after a crash. See [`super`].
 #[derive(Debug)]
 pub struct CrashFs {
     memory: MemFs,
@@ -32,9 +32,9 @@ pub struct CrashFs {
 #[derive(Debug)]
 struct Recorder {
     log: Log,
-    /// What names stand for, to know what a change takes from whom.
+    /// The inode of each name, to know which inode loses a name by a change.
     names: HashMap<(Ino, OsString), Ino>,
-    /// How files were opened.
+    /// The flags with which files were opened.
     modes: HashMap<Handle, OpenMode>,
 }
 
@@ -45,11 +45,11 @@ impl Default for CrashFs {
 }
 
 impl State {
-    /// The file system as it is found after the crash, to crash once more: everything that was
-    /// found is durable.
+    /// Opens the state as another recording file system, for a second crash. Everything in it is
+    /// durable.
     ///
     /// # Errors
-    /// None that a sound log gives.
+    /// None with a valid log.
     pub fn record(&self) -> Result<CrashFs> {
         let crash = CrashFs::default();
         let crash = if self.follows_times { crash.following_times() } else { crash };
@@ -83,26 +83,26 @@ impl CrashFs {
         Self { memory, recorder: Mutex::new(recorder) }
     }
 
-    /// The same, which follows the times of modification of regular files too. To be said before
-    /// anything is done.
+    /// Also records the modification times of regular files. Call this before any change.
     #[must_use]
     pub fn following_times(mut self) -> Self {
         self.recorder.get_mut().log.follows_times = true;
         self
     }
 
-    /// Something happened elsewhere: from here on the power may go behind it.
+    /// Adds an event for something that happened elsewhere, so that a crash is also simulated after
+    /// it.
     pub fn mark(&self, text: &str) {
         self.recorder.lock().note(text.to_owned(), Vec::new());
     }
 
-    /// How many changes and syncs there were so far.
+    /// Number of events so far: changes, syncs and marks.
     #[must_use]
     pub fn position(&self) -> usize {
         self.recorder.lock().log.events.len()
     }
 
-    /// Everything that was done so far.
+    /// All events so far.
     #[must_use]
     pub fn log(&self) -> Log {
         self.recorder.lock().log.clone()
@@ -116,7 +116,7 @@ impl CrashFs {
         self.syncfs(&Request::default(), Ino::ROOT)
     }
 
-    /// The file system as it is now.
+    /// The current file system.
     #[must_use]
     pub fn memory(&self) -> &MemFs {
         &self.memory
@@ -145,7 +145,7 @@ impl Recorder {
         self.log.events.push(Event { text, effects, births, sync });
     }
 
-    /// Binds a name, and says so.
+    /// Binds or removes a name and returns the change.
     fn bind(&mut self, directory: Ino, name: &OsStr, ino: Option<Ino>) -> Binding {
         let key = (directory, name.to_owned());
         let loses = match ino {
@@ -159,7 +159,7 @@ impl Recorder {
         self.names.get(&(directory, name.to_owned())).copied()
     }
 
-    /// What follows a write through this handle by itself.
+    /// Records the sync after a write if the handle was opened with O_DSYNC or O_SYNC.
     fn sync_after_write(&mut self, ino: Ino, handle: Handle) {
         let mode = self.modes.get(&handle).copied().unwrap_or(OpenMode::empty());
         if mode.contains(OpenMode::DATA_SYNC) {
@@ -174,7 +174,7 @@ impl CrashFs {
         self.memory.getattr(&Request::default(), ino, None)
     }
 
-    /// What a new inode holds that no later effect tells.
+    /// The initial content of a new inode that no later effect describes.
     fn node(&self, recorder: &Recorder, attr: &Attr) -> Result<Arc<Node>> {
         let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {
@@ -191,7 +191,7 @@ impl CrashFs {
         Ok(Arc::new(Node { modified, ..Node::new(attr, target, xattrs) }))
     }
 
-    /// The time that a change of a file's contents or times has left, where times are followed.
+    /// The modification time after a change of a file's contents or times, if times are recorded.
     fn time(&self, recorder: &Recorder, ino: Ino) -> Result<Option<Change>> {
         if !recorder.log.follows_times {
             return Ok(None);
@@ -199,7 +199,7 @@ impl CrashFs {
         Ok(Some(Change::Time { ino, modified: self.attr(ino)?.modified }))
     }
 
-    /// The sectors that meet a range, as they are now; what lies behind the end is left out.
+    /// The current sectors that overlap a range, up to the end of the file.
     fn sectors(&self, ino: Ino, offset: u64, length: u64) -> Result<Vec<Change>> {
         let size = self.attr(ino)?.size;
         let end = offset.saturating_add(length).min(size);
@@ -216,7 +216,7 @@ impl CrashFs {
         Ok(changes)
     }
 
-    /// What a change of a range did: sectors, and the size if it grew.
+    /// The changes by a write to a range: sectors, and the size if it changed.
     fn written(&self, ino: Ino, before: u64, offset: u64, length: u64) -> Result<Vec<Change>> {
         let mut changes = self.sectors(ino, offset, length)?;
         let size = self.attr(ino)?.size;
@@ -253,7 +253,7 @@ impl CrashFs {
         }
         let resize = Change::Resize { ino, size: 0, written: false };
         let mut changes: Vec<_> = (before > 0).then_some(resize).into_iter().collect();
-        // Also that of a file that was empty.
+        // The time changes even if the file was empty.
         changes.extend(self.time(recorder, ino)?);
         if !changes.is_empty() {
             recorder.note(format!("truncate {} at open", ino.0), changes);
@@ -360,7 +360,7 @@ impl FileSystem for CrashFs {
         let (from, to) = (name.as_os_str(), new_name.as_os_str());
         let source = recorder.named(parent, from);
         let target = recorder.named(new_parent, to);
-        // Two names of one file: POSIX says that nothing happens.
+        // POSIX: a rename between two names of one file does nothing.
         if source == target {
             return Ok(());
         }
@@ -496,7 +496,7 @@ impl FileSystem for CrashFs {
         let Attr { permissions, uid, gid, .. } = self.attr(ino)?;
         let mut changes =
             vec![Change::Xattr { ino, name: name.to_owned(), value: Some(value.to_vec()) }];
-        // An access control list sets permissions too.
+        // An access control list also sets permissions.
         if permissions != before {
             changes.push(Change::Attributes { ino, permissions, uid, gid });
         }
@@ -560,7 +560,8 @@ impl FileSystem for CrashFs {
 }
 
 impl CrashFs {
-    /// What emptying a range did: whole blocks at once, and zeros in the sectors at its edges.
+    /// The changes by emptying a range: whole blocks at once, and zeros in the sectors at its
+    /// edges.
     fn emptied(&self, ino: Ino, start: u64, end: u64) -> Result<Vec<Change>> {
         let first = start.next_multiple_of(BLOCK_BYTES);
         let last = end / BLOCK_BYTES * BLOCK_BYTES;

@@ -1,4 +1,4 @@
-//! Which of the effects that were not synced survive a crash.
+//! The choice of unsynced effects that survive a crash.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,19 +6,20 @@ use std::fmt;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// How many states are looked at after each point.
+/// How many states are checked at each point.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Chooses the subsets.
+    /// Determines the subsets.
     pub seed: u64,
-    /// Subsets a point.
+    /// Number of random subsets per point.
     pub subsets: u32,
-    /// Prefixes a point; where there are more, so many are taken at equal distances.
+    /// Number of prefixes per point. Every prefix is taken if there are fewer than twice as many.
+    /// Otherwise this number or somewhat more are taken at equal distances.
     pub prefixes: usize,
 }
 
 impl Plan {
-    /// All, none, every prefix up to 64, and 64 subsets.
+    /// All, none, every prefix (or about 64 of them), and 64 subsets.
     #[must_use]
     pub fn full(seed: u64) -> Self {
         Self { seed, subsets: 64, prefixes: 64 }
@@ -31,16 +32,16 @@ impl Plan {
     }
 }
 
-/// What survives of the effects that were not synced.
+/// The unsynced effects that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
     /// Nothing.
     None,
     /// Everything.
     All,
-    /// The first so many effects.
+    /// The first effects, this many.
     Prefix(usize),
-    /// The subset of this number.
+    /// The random subset with this number.
     Subset(u32),
 }
 
@@ -55,18 +56,18 @@ impl fmt::Display for Survivors {
     }
 }
 
-/// An effect that is not synced, as far as a choice needs to know it.
+/// An unsynced effect, reduced to the part that matters for the choice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// Effects of one class tend to survive together.
     pub class: usize,
 }
 
-/// How many classes there are.
+/// Number of classes.
 pub(super) const CLASSES: usize = 4;
 
-/// All choices that a plan asks for at one point, each once. `requires` answers the places of the
-/// earlier candidates that one needs.
+/// All distinct choices of a plan at one point. `requires` returns the positions of the earlier
+/// candidates that a candidate needs.
 pub(super) fn choices(
     plan: &Plan,
     point: usize,
@@ -116,8 +117,8 @@ fn choose(
     }
 }
 
-/// Often the whole class or nothing of it, else a share: states in which one kind of effect is
-/// complete and another missing are those that protocols forget.
+/// The share of a class that survives: all or nothing in half of the cases. Protocols often fail in
+/// states in which one kind of effect is complete and another is missing.
 fn share(draws: &mut Pcg64Mcg) -> f64 {
     match draws.random_range(0..4_u8) {
         0 => 0.0,

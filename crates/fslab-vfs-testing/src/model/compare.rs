@@ -1,11 +1,11 @@
-//! What of an answer must agree, in a form that can be compared.
+//! The parts of a result that must agree, in a comparable form.
 
 use std::ffi::OsString;
 
 use fslab_vfs::{Attr, FileKind, Timestamp};
 use fslab_vfs::{Errno, Error, Result};
 
-/// An answer without what file systems may choose.
+/// A result without the parts that a file system may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Nothing,
@@ -14,7 +14,7 @@ pub(super) enum Seen {
     Text(OsString),
     Number(u64),
     Names(Vec<String>),
-    /// The times that were given.
+    /// The times that the caller set.
     Times(Timestamp, Timestamp),
 }
 
@@ -25,7 +25,8 @@ pub(super) struct SeenAttr {
     permissions: u32,
     uid: u32,
     gid: u32,
-    /// Not of directories: how they are counted is the file system's choice.
+    /// `None` for directories, because each file system counts their links and sizes in its own
+    /// way.
     links_and_size: Option<(u32, u64)>,
     device: u32,
 }
@@ -43,14 +44,14 @@ impl From<&Attr> for SeenAttr {
     }
 }
 
-/// The answer to an operation whose value is compared by `see`.
+/// The result of an operation, with its value converted by `see`.
 pub(super) fn seen<T>(answer: Result<T>, see: impl FnOnce(T) -> Seen) -> Answer {
     answer.map(see)
 }
 
 pub(super) type Answer = Result<Seen>;
 
-/// Demands that two answers agree.
+/// Checks that two results agree.
 pub(super) fn same(subject: &Answer, model: &Answer) -> std::result::Result<(), String> {
     let agree = match (subject, model) {
         (Ok(subject), Ok(model)) => subject == model,
@@ -64,8 +65,8 @@ pub(super) fn same(subject: &Answer, model: &Answer) -> std::result::Result<(), 
     }
 }
 
-/// The errno, with one name for what POSIX lets a file system name either way: a directory that is
-/// not empty (xfs says `EEXIST` where it is to be replaced).
+/// The errno, with one name for the two that POSIX allows for a directory that is not empty. XFS
+/// returns `EEXIST` for a rename onto such a directory.
 fn posix(error: &Error) -> Errno {
     match error.errno() {
         Errno::EXIST => Errno::NOTEMPTY,
@@ -82,7 +83,7 @@ fn shown(answer: &Answer) -> String {
     }
 }
 
-/// Runs of equal bytes, of which files here are made.
+/// Formats bytes as runs of equal bytes, because the test files consist of such runs.
 fn shown_bytes(bytes: &[u8]) -> String {
     let runs: Vec<String> = bytes
         .chunk_by(|a, b| a == b)

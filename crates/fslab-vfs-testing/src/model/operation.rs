@@ -1,22 +1,22 @@
-//! What a random sequence is made of.
+//! The operations of a random sequence.
 //!
-//! Files, directories and handles are chosen by number from what exists when the operation runs
-//! (modulo the length of the list), so that a shortened sequence still means something.
+//! Files, directories and handles are chosen by a number, modulo the length of the list at the time
+//! of the operation. So a shortened sequence stays valid.
 
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 
 use fslab_vfs::{FallocateMode, OpenMode, RenameMode, XattrMode};
 
-/// A choice from a list whose length is known when the operation runs.
+/// The number of an element in a list whose length is known only when the operation runs.
 pub type Choice = u8;
 
-/// A name and the directory it is in.
+/// A name and its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Which directory.
+    /// The directory.
     pub directory: Choice,
-    /// Which name.
+    /// The name.
     pub name: &'static str,
 }
 
@@ -29,18 +29,18 @@ pub struct Span {
     pub length: usize,
 }
 
-/// Who creates, and with which umask.
+/// The caller that creates something, and its umask.
 #[derive(Clone, Copy, Debug)]
 pub struct Creator {
     /// User id; 0 has all rights.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Bits to take away.
+    /// Mode bits to remove.
     pub umask: u32,
 }
 
-/// One operation on a file system.
+/// An operation on a file system.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields are the operations' arguments")]
 pub enum Operation {
@@ -122,7 +122,7 @@ fn open_flags() -> impl Strategy<Value = OpenMode> + Clone {
     ])
 }
 
-/// Any operation.
+/// Generates any operation.
 pub(super) fn any() -> impl Strategy<Value = Operation> + Clone {
     prop_oneof![
         6 => naming(),
@@ -240,8 +240,8 @@ fn xattrs() -> impl Strategy<Value = Operation> + Clone {
     ]
 }
 
-/// Access control lists in the kernel's format: with a named user, plain, and without the mask
-/// that the named user demands.
+/// Access control lists in the kernel's format: one with a named user, one without, and an invalid
+/// one: a named user without the required mask.
 fn acls() -> Vec<Vec<u8>> {
     const NO_ID: u32 = u32::MAX;
     let lists: [&[(u16, u16, u32)]; 3] = [

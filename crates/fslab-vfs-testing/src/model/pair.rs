@@ -1,7 +1,7 @@
-//! Subject and model side by side: applies an operation to both and compares.
+//! The subject and the model: applies each operation to both and compares the results.
 //!
-//! Invariant: `nodes` pairs inodes that both sides remember and that must mean the same file; an
-//! inode of the subject is in at most one pair. This is how inode numbers are compared.
+//! Invariant: `nodes` pairs inodes that were looked up on both sides and must be the same file. An
+//! inode of the subject is in at most one pair. The pairs are how inode numbers are compared.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use super::compare::{Answer, Seen, SeenAttr, same, seen};
 use super::operation::{Choice, Creator, Operation, Place, Span};
 use crate::client::{Client, File};
 
-/// The directory everything happens in.
+/// The directory in which all operations take place.
 const TOP: &str = "model-test";
 
-/// Most files open at once; the oldest is closed for a new one.
+/// Maximum number of open files; the oldest is closed before another is opened.
 const FILES_MAX: usize = 6;
 
 type Difference = std::result::Result<(), String>;
 
-/// Both sides.
+/// The subject and the model.
 pub(super) struct Pair<'c> {
     subject: &'c Client<'c>,
     model: &'c Client<'c>,
@@ -36,7 +36,7 @@ struct NodePair {
     kind: FileKind,
 }
 
-/// One side's view of a node pair.
+/// A side of a node pair.
 #[derive(Clone, Copy)]
 enum Side {
     Subject,
@@ -67,7 +67,7 @@ impl<'c> Pair<'c> {
         Ok(Self { subject, model, nodes: vec![top], files: Vec::new(), nameless })
     }
 
-    /// Compares the trees and removes the subject's.
+    /// Compares the trees and removes the subject's tree.
     pub fn finish(mut self) -> Difference {
         self.files.clear();
         let top = self.nodes[0];
@@ -87,14 +87,14 @@ impl<'c> Pair<'c> {
         }
     }
 
-    /// Asks both sides and demands one answer.
+    /// Performs an operation on both sides and compares the results.
     fn both(&self, ask: impl Fn(&'c Client<'c>, Side) -> Answer) -> Difference {
         let [subject, model] =
             [Side::Subject, Side::Model].map(|side| ask(self.client(side), side));
         same(&subject, &model)
     }
 
-    /// As [`both`](Self::both) for an operation that answers an inode: remembers the pair.
+    /// Like [`both`](Self::both), for an operation that returns an inode. Records the pair.
     fn both_enter(&mut self, ask: impl Fn(&'c Client<'c>, Side) -> Result<Attr>) -> Difference {
         let [subject, model] =
             [Side::Subject, Side::Model].map(|side| ask(self.client(side), side));
@@ -124,7 +124,7 @@ impl<'c> Pair<'c> {
         }
     }
 
-    /// A pair that fulfils a condition; the top directory is always there.
+    /// Chooses a pair that satisfies a condition. The top directory always exists.
     fn choose(&self, choice: Choice, is_wanted: impl Fn(&NodePair) -> bool) -> Option<NodePair> {
         let wanted: Vec<&NodePair> = self.nodes.iter().filter(|pair| is_wanted(pair)).collect();
         let index = usize::from(choice).checked_rem(wanted.len())?;
@@ -155,7 +155,7 @@ impl<'c> Pair<'c> {
         self.files.get(index)
     }
 
-    /// Applies an operation to both sides. One whose subject does not exist is left out.
+    /// Applies an operation to both sides. Operations on nodes that do not exist are skipped.
     pub fn apply(&mut self, operation: &Operation) -> Difference {
         self.apply_naming(operation)
             .or_else(|| self.apply_creating(operation))
@@ -206,7 +206,7 @@ impl<'c> Pair<'c> {
         })
     }
 
-    /// Gives the lookups of a node back, unless it is open (nobody forgets an open file).
+    /// Forgets the lookups of a node, unless it is open: the kernel never forgets an open file.
     fn forget(&mut self, node: NodePair) -> Difference {
         if self.files.iter().all(|(_, file)| file.ino != node.model) {
             self.subject.forget(node.subject);
@@ -220,7 +220,7 @@ impl<'c> Pair<'c> {
         Some(match *operation {
             Operation::Create { place, mode, flags } => {
                 let directory = self.directory(place.directory)?;
-                // Pipes and devices are opened by whoever sends requests, not by file systems.
+                // The kernel opens pipes and devices itself and sends no open request.
                 let existing = self.model.lookup(directory.model, place.name);
                 if existing.is_ok_and(|attr| is_special(attr.kind)) {
                     return Some(Ok(()));
@@ -231,7 +231,7 @@ impl<'c> Pair<'c> {
             }
             Operation::Tmpfile { directory, flags } => {
                 let directory = self.directory(directory)?;
-                // Whether a removed directory takes one, ext4 and btrfs see differently.
+                // ext4 and Btrfs differ on unnamed files in a removed directory.
                 if self.model.attr(directory.model).is_ok_and(|attr| attr.links == 0) {
                     return Some(Ok(()));
                 }
@@ -259,7 +259,7 @@ impl<'c> Pair<'c> {
         })
     }
 
-    /// As [`both_enter`](Self::both_enter) for an operation that opens, too.
+    /// Like [`both_enter`](Self::both_enter), for an operation that also opens the file.
     fn both_open(
         &mut self,
         ask: impl Fn(&'c Client<'c>, Side) -> Result<(Attr, File<'c>)>,
@@ -297,13 +297,14 @@ impl<'c> Pair<'c> {
                 same(&done(subject.close()), &done(model.close()))
             }
             Operation::Read { handle, span } => {
-                // Whether an empty read looks at the handle at all is nobody's concern.
+                // File systems may differ on whether an empty read checks the handle.
                 let length = span.length.max(1);
                 self.on_file(handle, |file| seen(file.read(span.offset, length), Seen::Bytes))?
             }
             Operation::Write { handle, span, fill, kill_set_id } => {
                 let data = vec![fill; span.length];
-                // The kernel sends no empty writes; what one clears is nobody's concern.
+                // The kernel sends no empty writes, so whether one clears set-id bits does not
+                // matter.
                 let kill_set_id = kill_set_id && span.length > 0;
                 let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
                 self.on_file(handle, |file| {
@@ -312,7 +313,7 @@ impl<'c> Pair<'c> {
                 })?
             }
             Operation::TruncateOpen { handle, size } => {
-                // What ftruncate(2) refuses is refused before a file system is asked.
+                // What ftruncate(2) does not allow fails in the kernel, before any request.
                 let writable = self.file(handle)?;
                 let can_write = writable.1.write(0, b"").is_ok();
                 if !can_write {
@@ -361,7 +362,8 @@ impl<'c> Pair<'c> {
                 self.both(|client, side| attr(client.set(file.ino(side), &changes)))
             }
             Operation::Chmod { node, mode } => {
-                // A symbolic link's mode can't be changed, and how that is said differs.
+                // A symbolic link's mode can't be changed, and file systems return different
+                // errors.
                 let node = self.node(*node).filter(|node| node.kind != FileKind::Symlink)?;
                 self.both(|client, side| attr(client.chmod(node.ino(side), *mode)))
             }
@@ -478,7 +480,8 @@ fn attr(answer: Result<Attr>) -> Answer {
     seen(answer, |attr| Seen::Attr(SeenAttr::from(&attr)))
 }
 
-/// Copies all there is of a span: one request may copy less (btrfs shares whole blocks first).
+/// Copies a whole span in several requests. One request may copy less, as in Btrfs, which shares
+/// whole blocks first.
 fn copy(source: &File<'_>, target: &File<'_>, span: Span, target_offset: u64) -> Answer {
     let behind = source.attr()?.size.saturating_sub(span.offset);
     let wanted = behind.min(span.length as u64);
@@ -503,8 +506,9 @@ fn set_times(client: &Client<'_>, ino: Ino, time: Timestamp) -> Answer {
     seen(client.set(ino, &changes), |attr| Seen::Times(attr.accessed, attr.modified))
 }
 
-/// The names of a directory, listed with sinks of the given room; one that is listed twice is an
-/// error that no model has. A removed directory may have no entries or not be listable.
+/// The names in a directory, listed with sinks for `room` entries. A name that is listed twice is
+/// reported as `ELOOP`, which the model never returns. A removed directory may have no entries or
+/// fail to list.
 fn names(client: &Client<'_>, directory: Ino, room: usize) -> Result<Vec<String>> {
     let listing = client.opendir(directory)?;
     let (mut names, mut count, mut offset) = (BTreeSet::new(), 0, 0);

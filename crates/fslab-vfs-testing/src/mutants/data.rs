@@ -1,4 +1,4 @@
-//! Planted bugs in what files hold.
+//! Planted bugs in the contents of files.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) const STALE_BYTES_AFTER_SHRINKING: Mutant = Mutant {
 
 struct StaleBytes {
     inner: Box<dyn FileSystem>,
-    /// What was cut from files that are short now: where, and which bytes.
+    /// The bytes that were cut from files that shrank, with their offsets.
     cut: Mutex<HashMap<Ino, (u64, Vec<u8>)>>,
 }
 
@@ -64,7 +64,7 @@ impl FileSystem for StaleBytes {
 }
 
 impl StaleBytes {
-    /// Keeps what a cut takes away, up to a block.
+    /// Records the bytes that shrinking removes, up to 4096.
     fn remember(&self, request: &Request, ino: Ino, size: u64, before: u64) -> Result<()> {
         let mut bytes = vec![0; (before - size).min(4096) as usize];
         self.with_open(request, ino, |handle| {
@@ -74,7 +74,7 @@ impl StaleBytes {
         Ok(())
     }
 
-    /// Shows it again where the file ended.
+    /// Writes the bytes back where the file ended.
     fn put_back(&self, request: &Request, ino: Ino, before: u64, size: u64) -> Result<()> {
         let Some((offset, bytes)) = self.cut.lock().remove(&ino) else { return Ok(()) };
         if offset != before {

@@ -118,7 +118,7 @@ pub(super) const UNLINK_LEAVES_COUNT: Mutant = Mutant {
 
 struct UnlinkLeavesCount {
     inner: Box<dyn FileSystem>,
-    /// How many names were removed and are still counted.
+    /// The number of removed names that are still counted.
     more: Mutex<HashMap<Ino, u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! Using a directory under another choice of access times than that of its mount.
+//! Uses a directory with another access time option than that of its mount.
 
 use std::os::fd::OwnedFd;
 
@@ -8,7 +8,7 @@ use rustix::fs::StatVfsMountFlags;
 use crate::access_times::AccessTimes;
 use crate::error::Result;
 
-/// A directory as it is to be used, where that differs from how it is mounted.
+/// Returns a copy of the directory's mount with the chosen option, if the mount has another one.
 pub(super) fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<OwnedFd>> {
     let usual = choice == AccessTimes::Usual;
     if usual || is_mounted_so(rustix::fs::fstatvfs(root)?.f_flag, choice) {
@@ -18,7 +18,7 @@ pub(super) fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<O
     Ok(Some(copy_with_access_times(root, files, directories)?))
 }
 
-/// Whether uses of files change access times on a mount with these flags as is wanted.
+/// Whether a mount with these flags updates access times as chosen.
 fn is_mounted_so(flags: StatVfsMountFlags, choice: AccessTimes) -> bool {
     const NOATIME: StatVfsMountFlags = StatVfsMountFlags::NOATIME;
     const NODIRATIME: StatVfsMountFlags = StatVfsMountFlags::NODIRATIME;
@@ -36,7 +36,7 @@ fn is_mounted_so(flags: StatVfsMountFlags, choice: AccessTimes) -> bool {
 mod tests {
     use super::*;
 
-    /// Only root may copy a mount: where it is as wanted, it must not be copied.
+    /// Only root may copy a mount, so a mount with the right option must not be copied.
     #[test]
     fn a_directory_mounted_with_the_same_option_is_used_as_it_is() {
         let (noatime, relatime) = (StatVfsMountFlags::NOATIME, StatVfsMountFlags::RELATIME);

@@ -1,4 +1,4 @@
-//! Between the kernel's `statx` and [`Attr`].
+//! Conversions between the kernel's `statx` and [`Attr`].
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -8,12 +8,12 @@ use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamp
 use crate::error::{Errno, Result};
 use crate::types::{Attr, FileKind, Ino, Permissions, SetTime, Timestamp};
 
-/// The kernel's magic value of `tv_nsec` for "the present time".
+/// The kernel's special value of `tv_nsec` for the current time.
 const UTIME_NOW: i64 = 0x3fff_ffff;
-/// The kernel's magic value of `tv_nsec` for "leave as it is".
+/// The kernel's special value of `tv_nsec` for an unchanged time.
 const UTIME_OMIT: i64 = 0x3fff_fffe;
 
-/// What an [`Attr`] is made of.
+/// The fields needed for an [`Attr`].
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 /// `statx` of an open file; the descriptor may be `O_PATH`.
@@ -21,19 +21,19 @@ pub(super) fn stat(file: impl AsFd) -> Result<Statx> {
     Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
-/// `statx` of what a name in a directory stands for, a symbolic link itself.
+/// `statx` of a name in a directory; a symbolic link is not followed.
 pub(super) fn stat_at(directory: impl AsFd, name: &OsStr) -> Result<Statx> {
     let itself = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     Ok(rustix::fs::statx(directory, name, itself, WANTED)?)
 }
 
-/// The magic number of the file system a descriptor lies in.
+/// The magic number of a descriptor's file system.
 pub(super) fn file_system_kind(file: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
-/// The mount through which a descriptor was opened; `None` where the kernel tells none, as before
-/// Linux 5.8.
+/// The mount through which a descriptor was opened; `None` if the kernel does not report it (before
+/// Linux 5.8).
 pub(super) fn mount_id(file: impl AsFd) -> Result<Option<u64>> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     Ok(mount_id_of(&stat))
@@ -43,7 +43,7 @@ fn mount_id_of(stat: &Statx) -> Option<u64> {
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
-/// Device number as one value, for comparison.
+/// The device number as one value, for comparison.
 pub(super) fn device_of(stat: &Statx) -> u64 {
     u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
 }
@@ -52,7 +52,7 @@ pub(super) fn permissions(stat: &Statx) -> Permissions {
     Permissions::new(u32::from(stat.stx_mode))
 }
 
-/// What an inode is.
+/// The kind of an inode.
 pub(super) fn to_kind(stat: &Statx) -> Result<FileKind> {
     Ok(FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?)
 }
@@ -84,14 +84,14 @@ fn to_timestamp(time: &StatxTimestamp) -> Timestamp {
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
 }
 
-/// The kernel's 32-bit encoding of a device number (`new_encode_dev`), as [`crate::Attr::device`]
-/// and [`crate::FileSystem::mknod`] have it.
+/// The kernel's 32-bit encoding of a device number (`new_encode_dev`), as used by
+/// [`crate::Attr::device`] and [`crate::FileSystem::mknod`].
 #[must_use]
 pub fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// The inverse of [`encode_device`], as `mknod` takes it.
+/// The inverse of [`encode_device`], in the form for `mknod`.
 pub(super) fn decode_device(device: u32) -> rustix::fs::Dev {
     let major = device >> 8 & 0xfff;
     let minor = (device & 0xff) | (device >> 12 & 0xf_ff00);

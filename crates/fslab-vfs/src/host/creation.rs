@@ -1,4 +1,4 @@
-//! Creating as the caller, and taking back what was created.
+//! Creates files as the caller, and undoes creations.
 
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,7 @@ pub(super) fn acting_as_caller(request: &Request) -> rustix::io::Result<ActingAs
     ActingAs::caller(request.credentials.uid, request.credentials.gid, groups)
 }
 
-/// Takes away what was made and can't be given the labels it must have from its beginning.
+/// Removes a new file that could not be given the labels it needs at its creation.
 pub(super) fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
     let is_directory = kind == FileKind::Directory;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };

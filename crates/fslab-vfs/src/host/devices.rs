@@ -1,4 +1,4 @@
-//! The devices met below the root: a lower tree may hold mount points and subvolumes.
+//! The devices found below the root: a lower tree may contain mount points and subvolumes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::error::{Errno, Error, Result};
 use crate::host::attr;
 use crate::host::inodes::{DeviceIndex, Reference};
 
-/// All devices in the order in which they were met; the root's is the first.
+/// All devices in the order in which they were found; the root's is the first.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// Never locked during a system call: one that hangs would hold up all others.
+    /// Never locked during a system call, because one that hangs would block all others.
     known: RwLock<Vec<Device>>,
     handles: bool,
 }
@@ -22,22 +22,23 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// What tells it from the others in every session, unlike its number and its place among them:
-    /// 0 for the root's, the identity of a subvolume of btrfs, and else that it is not the root's.
+    /// Identifies the device in every session, unlike its number and its index. It is 0 for the
+    /// root's device and the identity of a Btrfs subvolume; for all other devices it is
+    /// `OTHER_VOLUME`.
     volume: u64,
-    /// The mount it was met in, if the kernel tells. Subvolumes of btrfs are devices of one mount.
+    /// The mount in which it was found, if known. Btrfs subvolumes are devices of one mount.
     mount_id: Option<u64>,
-    /// A directory on the device, open for reading, where file handles can be opened through it;
-    /// one for all devices of a mount.
+    /// A directory on the device, open for reading, if file handles can be opened through it;
+    /// shared by all devices of a mount.
     mount: Option<Arc<OwnedFd>>,
-    /// Its handles hold the inode's number.
+    /// Whether its handles contain the inode number.
     handles_tell_numbers: bool,
-    /// Its file system reports errors of delayed writes at close.
+    /// Whether its file system reports errors of delayed writes at close.
     reports_at_close: bool,
 }
 
 impl Device {
-    /// The device that `file` lies on, beside those that are known.
+    /// The device of `file`; it may share the directory of another known device.
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
@@ -49,7 +50,7 @@ impl Device {
 }
 
 impl Devices {
-    /// Knows the root's device; without `handles`, every inode will be kept by a descriptor.
+    /// Adds the root's device; without `handles`, every inode is kept by a descriptor.
     pub fn new(number: u64, root: &OwnedFd, handles: bool) -> Result<Self> {
         let devices = Self { known: RwLock::default(), handles };
         let root = Device::met(number, root, &devices)?;
@@ -57,17 +58,17 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Whether inodes of the root's device need no descriptors.
+    /// Whether inodes on the root's device need no descriptors.
     pub fn root_has_handles(&self) -> bool {
         self.known.read().first().is_some_and(|device| device.mount.is_some())
     }
 
-    /// Whether [`Self::with_telling_handles`] is likely to know devices.
+    /// Whether [`Self::with_telling_handles`] probably succeeds for many devices.
     pub fn root_tells_numbers(&self) -> bool {
         self.known.read().first().is_some_and(|device| device.handles_tell_numbers)
     }
 
-    /// The index of a device, which becomes known by `file` lying on it.
+    /// Returns the index of the device of `file`, adding the device if it is new.
     ///
     /// # Errors
     /// `EXDEV` after 65,535 devices.
@@ -88,15 +89,16 @@ impl Devices {
         Ok(index)
     }
 
-    /// The number of an inode on a device, to be written down: its own on the root's. On others the
-    /// volume lies over the upper bits, for a snapshot has the numbers and times of what it is of.
+    /// The number of an inode for records. On the root's device it is its own number. On others the
+    /// volume is mixed into the upper bits, because a snapshot has the same numbers and times as
+    /// its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);
         number ^ met.map_or(OTHER_VOLUME, |met| met.volume).rotate_right(16)
     }
 
-    /// Whether closing a file of a device may report errors of delayed writes.
+    /// Whether closing a file on a device may report errors of delayed writes.
     pub fn reports_at_close(&self, index: DeviceIndex) -> bool {
         let known = self.known.read();
         known.get(usize::from(index)).is_none_or(|device| device.reports_at_close)
@@ -108,7 +110,7 @@ impl Devices {
         DeviceIndex::try_from(index).ok()
     }
 
-    /// A file handle where the device has them, `None` where a descriptor must be kept.
+    /// Returns a file handle if the device has them, or `None` if a descriptor must be kept.
     pub fn handle_of(&self, index: DeviceIndex, file: &OwnedFd) -> Result<Option<Reference>> {
         match self.mount(index) {
             Some(_) => Ok(Some(Reference::Handle(FileHandle::of(file)?))),
@@ -116,8 +118,8 @@ impl Devices {
         }
     }
 
-    /// The index of a known device, if a handle and what `stat` answers can be seen to be of one
-    /// inode there.
+    /// Returns the index of a known device whose handles contain the inode number, so that a handle
+    /// and a `stat` result can be matched.
     pub fn with_telling_handles(&self, number: u64) -> Option<DeviceIndex> {
         let index = self.find(number)?;
         let known = self.known.read();
@@ -125,29 +127,29 @@ impl Devices {
         device.map(|_| index)
     }
 
-    /// Opens an inode of a device.
+    /// Opens an inode on a device.
     ///
     /// # Errors
-    /// `ESTALE` when the inode is gone.
+    /// `ESTALE` if the inode no longer exists.
     pub fn open(&self, index: DeviceIndex, handle: &FileHandle, flags: OFlags) -> Result<OwnedFd> {
         let mount = self.mount(index).ok_or(Error::Errno(Errno::STALE))?;
         Ok(handle.open(mount.as_fd(), flags)?)
     }
 
-    /// A directory on each device that has file handles.
+    /// One directory on each device with file handles.
     pub fn mounts(&self) -> Vec<Arc<OwnedFd>> {
         self.known.read().iter().filter_map(|device| device.mount.clone()).collect()
     }
 
     fn mount_for_handles(&self, mount_id: Option<u64>, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
-        // Mounts that are not told are not one: its handles would be looked for on another device.
+        // An unknown mount never counts as the same: its handles would be opened on another device.
         let is_same = |device: &Device| mount_id.is_some() && device.mount_id == mount_id;
         let of_mount = |device: &Device| device.mount.clone().filter(|_| is_same(device));
         let known = self.known.read().iter().find_map(of_mount);
         known.or_else(|| mount_for_handles(file).map(Arc::new))
     }
 
-    /// A directory on a device, open for reading, where it has file handles.
+    /// A directory on a device, open for reading, if the device has file handles.
     pub fn mount(&self, index: DeviceIndex) -> Option<Arc<OwnedFd>> {
         self.known.read().get(usize::from(index))?.mount.clone()
     }
@@ -169,11 +171,11 @@ fn to_index(index: usize) -> Result<DeviceIndex> {
     })
 }
 
-/// Opens a directory for use with file handles and tries one: the file system may have none, and
-/// the process may lack the privilege.
+/// Opens a directory for use with file handles and tests one. The file system may have no handles,
+/// and the process may lack the privilege.
 ///
-/// A FUSE mount gives handles out, but can mostly open them only while it happens to have the
-/// inode cached: there, descriptors are kept.
+/// A FUSE mount returns handles, but can usually open them only while the inode is cached. So
+/// descriptors are kept there.
 fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
     const FUSE: u64 = 0x6573_5546;
     if attr::file_system_kind(file).ok()? == FUSE {
@@ -186,22 +188,22 @@ fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
     Some(mount)
 }
 
-/// Whether the inode number can be read from the handle of a file.
+/// Whether the handle of a file contains its inode number.
 fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
     Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
 }
 
-/// A device that is not the root's, of which no more can be told that would last.
+/// Stands for any device that is not the root's and has no lasting identity.
 const OTHER_VOLUME: u64 = 1;
 
-/// What tells the device of a file from the root's. What else there is, from device numbers to the
-/// identities of file systems, is given anew or can be changed.
+/// A lasting identity of a file's device that differs from the root's. Other properties, from
+/// device numbers to the identities of file systems, are reassigned or can be changed.
 fn volume_of(file: &OwnedFd) -> u64 {
-    // Where there are no handles, there are no subvolumes either.
+    // File systems without handles have no subvolumes either.
     FileHandle::of(file).ok().and_then(|handle| handle.subvolume()).unwrap_or(OTHER_VOLUME)
 }
 
-/// Whether a file system is one whose close(2) has nothing to report.
+/// Whether a file system is known to report no errors at close(2).
 fn is_known_local(file: &OwnedFd) -> Result<bool> {
     const EXT: u64 = 0xef53;
     const XFS: u64 = 0x5846_5342;

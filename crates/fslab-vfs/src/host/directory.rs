@@ -1,8 +1,8 @@
-//! An open directory, listed by the lower file system's own positions.
+//! An open directory, listed by the positions of the lower file system.
 //!
-//! The cookies of `getdents` are positions that stay right while names come and go, so they are
-//! handed on as they are. What one system call delivered beyond the reader's room is kept for the
-//! next request, which mostly goes on exactly there.
+//! The cookies of `getdents` stay valid while names are created and removed, so they are passed on
+//! unchanged. Entries that did not fit into the reader's buffer are kept for the next request,
+//! which usually continues there.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use rustix::fs::{RawDir, SeekFrom};
 use crate::error::Result;
 use crate::types::FileKind;
 
-/// Bytes asked of one `getdents` call.
+/// Buffer size of one `getdents` call.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// An entry as the lower directory tells it.
+/// An entry as returned by the lower directory.
 #[derive(Debug)]
 pub(super) struct LowerEntry {
     pub number: u64,
@@ -37,9 +37,9 @@ pub(super) struct OpenDirectory {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Read from below and not yet delivered, in order.
+    /// Entries read from below but not yet delivered, in order.
     pending: VecDeque<LowerEntry>,
-    /// The position of the first pending entry, or of the descriptor where none is pending.
+    /// The position of the first pending entry, or of the descriptor if none is pending.
     position: u64,
 }
 
@@ -48,7 +48,7 @@ impl OpenDirectory {
         Self { descriptor, stream: Mutex::default() }
     }
 
-    /// Delivers entries from `offset` until `deliver` answers `false` or the end.
+    /// Delivers entries from `offset` until `deliver` returns `false` or the directory ends.
     pub fn list(&self, offset: u64, deliver: &mut dyn FnMut(&LowerEntry) -> bool) -> Result<()> {
         let mut stream = self.stream.lock();
         if offset != stream.position {
@@ -61,7 +61,7 @@ impl OpenDirectory {
                 return Ok(());
             }
             match self.fill(&mut stream) {
-                // What was delivered is good; the error comes again with the next request.
+                // The delivered entries are valid; the next request will get the error again.
                 Err(_) if stream.position != offset => return Ok(()),
                 filled => {
                     if filled? == 0 {
@@ -92,7 +92,7 @@ impl OpenDirectory {
 }
 
 impl Stream {
-    /// Answers `true` when the receiver has no more room.
+    /// Returns `true` if the receiver has no more room.
     fn deliver_pending(&mut self, deliver: &mut dyn FnMut(&LowerEntry) -> bool) -> bool {
         while let Some(entry) = self.pending.front() {
             if !deliver(entry) {

@@ -1,4 +1,4 @@
-//! Where a lower file lies on its device, by FIEMAP.
+//! Reports the extents of a lower file with FIEMAP.
 
 use crate::error::Result;
 use crate::host::HostFs;
@@ -10,7 +10,7 @@ impl Layout for HostFs {
     fn extents(&self, ino: Ino) -> Result<Vec<Extent>> {
         let file = self.lower.open_to_ask(ino)?;
         let mut extents = Vec::new();
-        // What is written and not yet placed is placed first.
+        // Delayed allocations are performed first.
         for extent in Fiemap::with_flags(file, FiemapFlags::SYNC) {
             let extent = extent?;
             let unplaced = FiemapExtentFlags::UNKNOWN

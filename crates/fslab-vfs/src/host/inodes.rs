@@ -1,8 +1,8 @@
-//! Which inode number stands for which lower inode, and how to open it again.
+//! Maps inode numbers to lower inodes, and reopens them.
 //!
 //! A lower inode is identified by device, inode number and generation; the generation is part of
-//! its file handle. An entry takes at most 200 bytes and no descriptor, except where file handles
-//! are not to be had, and for inodes whose last name was removed while the kernel remembers them.
+//! its file handle. An entry takes at most 200 bytes and no descriptor. Exceptions are systems
+//! without file handles, and inodes in use whose last name was removed.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -15,21 +15,22 @@ use parking_lot::RwLock;
 use crate::error::{Error, Result};
 use crate::types::{FileKind, Ino};
 
-/// Index of a device among those met below the root; 0 is the root's own.
+/// Index of a device among those found below the root; 0 is the root's.
 pub(super) type DeviceIndex = u16;
 
-/// Numbers of inodes whose own number can't be shown start here.
+/// The first number for inodes whose own number can't be shown.
 const DISPLACED: u64 = 0xffff << 48;
 
 /// Marks numbers composed of a device index and an inode number.
 pub(super) const OTHER_DEVICE: u64 = 1 << 63;
 
-/// Whether a number can be that of an inode of the root's device which is shown under its own.
+/// Whether a number can be that of an inode on the root's device that is shown under its own
+/// number.
 pub(super) fn is_own_number(ino: Ino) -> bool {
     (2..OTHER_DEVICE).contains(&ino.0)
 }
 
-/// The lower inode as `stat` names it.
+/// A lower inode as identified by `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub device: DeviceIndex,
@@ -37,7 +38,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The number to show: the lower one where it is free, or one composed with the device.
+    /// The number to show: the lower one if possible, or one composed with the device index.
     pub fn shown(self) -> Option<Ino> {
         match (self.device, self.number) {
             (0, 2..OTHER_DEVICE) => Some(Ino(self.number)),
@@ -49,18 +50,18 @@ impl Identity {
     }
 }
 
-/// How to get at a lower inode.
+/// A way to open a lower inode.
 #[derive(Clone, Debug)]
 pub(super) enum Reference {
-    /// By file handle: costs no descriptor.
+    /// A file handle, which needs no descriptor.
     Handle(FileHandle),
-    /// By an `O_PATH` descriptor kept open.
+    /// An open `O_PATH` descriptor.
     Descriptor(Arc<OwnedFd>),
 }
 
 impl Reference {
-    /// Tells two uses of one inode number apart, where the lower file system does. The kernel keeps
-    /// 32 bits of it.
+    /// Distinguishes successive uses of one inode number, if the lower file system does. The kernel
+    /// keeps 32 bits of it.
     pub fn generation(&self) -> u64 {
         match self {
             Self::Handle(handle) => handle.tag().into(),
@@ -68,7 +69,7 @@ impl Reference {
         }
     }
 
-    /// The descriptor of a removed inode, if it is this one.
+    /// Returns the descriptor of a removed inode instead, if it is the same inode.
     fn or_removed(self, removed: Option<Arc<OwnedFd>>) -> Result<Self> {
         match (&self, removed) {
             (Self::Handle(handle), Some(removed)) if FileHandle::of(&removed)? == *handle => {
@@ -78,8 +79,8 @@ impl Reference {
         }
     }
 
-    /// Whether both are the same inode, given that device and number are equal. A kept descriptor
-    /// pins its inode, so the number can't have been used again.
+    /// Whether both refer to the same inode, given that device and number are equal. An open
+    /// descriptor keeps its inode, so the number can't have been reused.
     fn is_same_generation(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Handle(one), Self::Handle(other)) => one == other,
@@ -93,11 +94,11 @@ struct Node {
     identity: Identity,
     kind: FileKind,
     lookups: u64,
-    /// Whether there were lookups before, which an earlier process counted.
+    /// Whether the inode has earlier lookups, counted by another process.
     is_adopted: bool,
     reference: Reference,
-    /// What had this number when its last name was removed. Whether it is of this generation is
-    /// looked at when it is used: most removed inodes are forgotten at once.
+    /// A descriptor of the inode that had this number when its last name was removed. Its
+    /// generation is only checked at use, because most removed inodes are forgotten at once.
     removed: Option<Arc<OwnedFd>>,
 }
 
@@ -107,7 +108,7 @@ impl Node {
     }
 }
 
-/// The table of remembered inodes.
+/// The table of inodes in use.
 #[derive(Debug)]
 pub(super) struct Inodes {
     table: RwLock<Table>,
@@ -116,7 +117,7 @@ pub(super) struct Inodes {
 #[derive(Debug)]
 struct Table {
     nodes: HashMap<Ino, Node>,
-    /// Inodes whose shown number was taken by an earlier generation, or can't be shown.
+    /// Inodes whose number is in use by an earlier generation, or can't be shown.
     displaced: HashMap<Identity, Vec<Ino>>,
     displaced_count: u64,
     pinned_count: usize,
@@ -124,7 +125,7 @@ struct Table {
 }
 
 impl Inodes {
-    /// A table that knows the root; it keeps at most `pinned_max` descriptors of removed inodes.
+    /// A table with the root; it keeps at most `pinned_max` descriptors of removed inodes.
     pub fn new(root: Identity, reference: Reference, pinned_max: usize) -> Self {
         let kind = FileKind::Directory;
         let root = Node::new(root, kind, reference);
@@ -138,31 +139,31 @@ impl Inodes {
         Self { table: RwLock::new(table) }
     }
 
-    /// Counts one lookup of an inode and answers its number.
+    /// Counts one lookup of an inode and returns its number.
     pub fn remember(&self, identity: Identity, kind: FileKind, reference: Reference) -> Ino {
         self.table.write().remember(identity, kind, reference)
     }
 
-    /// Makes an inode known under its own number, unless the number is taken. It had lookups that
-    /// were counted elsewhere: it is forgotten when more are given back than were counted here.
+    /// Adds an inode under its own number, unless the number is taken. Its earlier lookups were
+    /// counted elsewhere, so it is forgotten when more lookups are released than were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
     }
 
-    /// Counts one more lookup of an inode that is remembered.
+    /// Counts one more lookup of an inode in use.
     pub fn hold(&self, ino: Ino) -> Result<()> {
         let mut table = self.table.write();
         table.nodes.get_mut(&ino).ok_or(Error::Stale { ino })?.lookups += 1;
         Ok(())
     }
 
-    /// Gives lookups back; `true` when the inode is forgotten.
+    /// Releases lookups; returns `true` if the inode is forgotten.
     pub fn forget(&self, ino: Ino, lookups: u64) -> bool {
         ino != Ino::ROOT && self.table.write().forget(ino, lookups)
     }
 
-    /// Where an inode lies and how to open it.
+    /// Returns the identity of an inode and a way to open it.
     pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
         let (identity, reference, removed) = {
             let table = self.table.read();
@@ -172,32 +173,32 @@ impl Inodes {
         Ok((identity, reference.or_removed(removed)?))
     }
 
-    /// Where an inode lies, and the reference that it was remembered with: also of one that is kept
-    /// by a descriptor since its last name was removed.
+    /// Returns the identity of an inode and its original reference, even if the inode is kept by a
+    /// descriptor since its last name was removed.
     pub fn handle_of(&self, ino: Ino) -> Result<(Identity, Reference)> {
         let table = self.table.read();
         let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
         Ok((node.identity, node.reference.clone()))
     }
 
-    /// What an inode is.
+    /// The kind of an inode.
     pub fn kind(&self, ino: Ino) -> Result<FileKind> {
         let table = self.table.read();
         Ok(table.nodes.get(&ino).ok_or(Error::Stale { ino })?.kind)
     }
 
-    /// Keeps an inode usable after its last name is gone. Beyond the bound it is not kept, and
-    /// answers `ESTALE` once nobody has it open.
+    /// Keeps an inode usable after its last name was removed. Beyond the limit it is not kept, and
+    /// fails with `ESTALE` once no process has it open.
     pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
         self.table.write().pin(identity, descriptor);
     }
 
-    /// Whether an inode is remembered.
+    /// Whether an inode is in use.
     pub fn knows(&self, ino: Ino) -> bool {
         self.table.read().nodes.contains_key(&ino)
     }
 
-    /// How many inodes are remembered, the root included.
+    /// Number of inodes in use, including the root.
     pub fn len(&self) -> usize {
         self.table.read().nodes.len()
     }
@@ -222,7 +223,7 @@ impl Table {
         })
     }
 
-    /// The remembered generations of an inode.
+    /// The generations of an inode that are in use.
     fn all_of(&self, identity: Identity) -> impl Iterator<Item = Ino> {
         let displaced = self.displaced.get(&identity).into_iter().flatten().copied();
         let known =
@@ -255,7 +256,7 @@ impl Table {
         true
     }
 
-    /// What many inodes took must not stay taken for few.
+    /// Shrinks the table after most of many inodes were forgotten.
     fn give_memory_back(&mut self) {
         const WORTH_WHILE: usize = 4096;
         let (used, room) = (self.nodes.len(), self.nodes.capacity());
@@ -312,7 +313,7 @@ mod tests {
         Inodes::new(Identity { device: 0, number: 2 }, root, 8)
     }
 
-    /// Lookups that are counted and given back here are not those that the kernel has from before.
+    /// Lookups counted and released here do not include the kernel's earlier ones.
     #[test]
     fn an_adopted_inode_is_forgotten_with_its_earlier_lookups() {
         let (file, _) = two_references();
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(inodes.len(), 1);
     }
 
-    /// A name may be removed that the kernel still believes to be of an earlier file.
+    /// A removed name may belong to another file than the kernel believes.
     #[test]
     fn a_removed_inode_does_not_pass_for_an_earlier_one() {
         let (old_file, new_file) = two_files();
@@ -398,7 +399,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_at_most_200_bytes() {
-        // A hash map doubles at seven eighths: just after, each entry pays for two and a seventh.
+        // A hash map doubles when seven eighths full: just after that, each entry takes two and a
+        // seventh slots.
         let slot = size_of::<(Ino, Node)>() + 1;
         assert!(slot * 16 / 7 <= 200, "{slot} bytes a slot");
     }

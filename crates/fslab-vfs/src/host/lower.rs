@@ -1,4 +1,4 @@
-//! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
+//! The lower tree: maps an [`Ino`] to descriptors and descriptors to an [`Ino`].
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,28 +20,28 @@ use crate::host::taken_over::TakenOver;
 use crate::host::{HostOptions, attr};
 use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
-/// Inodes, devices, and the descriptors of directories in use.
+/// Inodes, devices, and cached descriptors of directories.
 #[derive(Debug)]
 pub(super) struct Lower {
     pub inodes: Inodes,
     pub(super) devices: Devices,
-    /// `O_PATH` descriptors of directories lately used as parents. A cached directory can't be
-    /// freed below, so it leaves the cache when it is forgotten or removed.
+    /// `O_PATH` descriptors of recently used parent directories. A cached directory can't be freed
+    /// below, so it is dropped when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     root_device: u64,
-    /// How inodes of the root's device are found by their number, where that can be.
+    /// Opens inodes on the root's device by their number, if that is possible.
     pub(super) numbers: Option<Numbers>,
-    /// What is left of an earlier process: inodes that are not remembered were known there.
+    /// Descriptors of an earlier process, which may have inodes in use that are unknown here.
     pub(super) taken_over: Option<TakenOver>,
-    /// Told with the generations of inodes whose numbers mean something else in another session.
+    /// Mixed into the generation of inodes whose numbers are different in other sessions.
     session: u64,
-    /// Where the kernel would name the root `/`, what it is named elsewhere.
+    /// The path of the root, if the kernel would call it `/`.
     root_name: Option<PathBuf>,
 }
 
 impl Lower {
-    /// Takes an open directory as the root.
+    /// Uses an open directory as the root.
     pub fn new(root: OwnedFd, root_name: Option<PathBuf>, options: &HostOptions) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = descriptor_budget();
@@ -53,7 +53,7 @@ impl Lower {
         let taken_over = inherited
             .map(|left| TakenOver::new(left, &root, devices.root_has_handles()))
             .transpose()?;
-        // The root is used by every path and never forgotten: it keeps its descriptor.
+        // The root is part of every path and never forgotten, so its descriptor is kept.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
         let directories = Cache::new(budget);
         Ok(Self {
@@ -69,30 +69,30 @@ impl Lower {
         })
     }
 
-    /// Writes everything back, on every device met.
+    /// Writes back all data, on every device found.
     pub fn synchronize(&self, ino: Ino) -> Result<()> {
         rustix::fs::syncfs(self.open_to_ask(ino)?)?;
         self.devices.mounts().iter().try_for_each(|mount| Ok(rustix::fs::syncfs(mount)?))
     }
 
-    /// Whether inodes are remembered without descriptors.
+    /// Whether inodes in use need no descriptors.
     pub fn has_handles(&self) -> bool {
         self.devices.root_has_handles()
     }
 
-    /// Where an inode lies and how to open it.
+    /// Returns the identity of an inode and a way to open it.
     pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
         self.expect_known(ino)?;
         self.inodes.get(ino)
     }
 
-    /// Has an inode remembered that may be unknown here.
+    /// Adopts an inode of the earlier process if it is unknown here.
     pub fn expect_known(&self, ino: Ino) -> Result<()> {
         let is_lost = self.taken_over.is_some() && !self.inodes.knows(ino);
         if is_lost { self.adopt(ino) } else { Ok(()) }
     }
 
-    /// An `O_PATH` descriptor of any inode.
+    /// An `O_PATH` descriptor of an inode.
     pub fn path(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
@@ -106,10 +106,10 @@ impl Lower {
         }
     }
 
-    /// The path the kernel knows an inode by; none where it knows no name of it.
+    /// The path of an inode according to the kernel; `None` if the kernel knows no name.
     pub fn name(&self, ino: Ino) -> Option<PathBuf> {
         let path = name_of(&*self.path(ino).ok()?)?;
-        // A file that was found by its handle alone hangs from no directory.
+        // The path of a file opened by its handle alone may have no directory.
         path.file_name()?;
         match &self.root_name {
             Some(root) => Some(root.join(path.strip_prefix("/").ok()?)),
@@ -117,7 +117,7 @@ impl Lower {
         }
     }
 
-    /// An `O_PATH` descriptor of a directory, which is likely to be used again soon.
+    /// An `O_PATH` descriptor of a directory, which is cached for later use.
     pub fn directory(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
@@ -129,8 +129,8 @@ impl Lower {
         Ok(descriptor)
     }
 
-    /// Opens a regular file. Opening anything else could have effects of its own, from waiting
-    /// for a reader of a pipe to rewinding a tape.
+    /// Opens a regular file. Opening other kinds could have side effects, such as waiting for the
+    /// reader of a pipe or rewinding a tape.
     pub fn open_file(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         match self.kind(ino)? {
             FileKind::Regular => self.open(ino, flags),
@@ -145,7 +145,7 @@ impl Lower {
         self.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Opens a file or directory to ask the lower file system about it.
+    /// Opens a file or directory for a query of its state.
     pub fn open_to_ask(&self, ino: Ino) -> Result<OwnedFd> {
         match self.kind(ino)? {
             FileKind::Directory => self.open_directory(ino),
@@ -158,7 +158,7 @@ impl Lower {
         self.inodes.kind(ino)
     }
 
-    /// Opens what is known to be a file or a directory.
+    /// Opens an inode known to be a file or a directory.
     fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         match self.get(ino)? {
@@ -172,7 +172,7 @@ impl Lower {
         }
     }
 
-    /// Finds a name and counts a lookup.
+    /// Looks up a name and counts a lookup.
     pub fn lookup(&self, parent: Ino, name: Name<'_>) -> Result<Entry> {
         let directory = self.directory(parent)?;
         if let Some(entry) = self.look(&directory, name)? {
@@ -183,18 +183,18 @@ impl Lower {
         self.enter(Arc::new(descriptor), &stat)
     }
 
-    /// Finds a name without opening it, which takes half the system calls; `None` where handle and
-    /// attributes can't be seen to be of one inode.
+    /// Looks up a name without opening it, which needs half the system calls. Returns `None` if
+    /// handle and attributes can't be matched.
     ///
-    /// Between the two calls the name may come to stand for another inode, whose number differs,
-    /// or for a later one of the same number. Then the earlier handle answers `ESTALE`, and the
-    /// kernel asks again.
+    /// Between the two calls the name may be moved to another inode, whose number differs, or to a
+    /// later one with the same number. In the second case the old handle fails with `ESTALE`, and
+    /// the kernel repeats the request.
     fn look(&self, directory: &OwnedFd, name: Name<'_>) -> Result<Option<Entry>> {
         if !self.devices.root_tells_numbers() {
             return Ok(None);
         }
         let handle = match FileHandle::at(directory, name.as_os_str()) {
-            // Something without handles is mounted there.
+            // A file system without handles is mounted there.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => return Ok(None),
             handle => handle?,
         };
@@ -207,7 +207,7 @@ impl Lower {
         self.remember(identity, Reference::Handle(handle), &stat).map(Some)
     }
 
-    /// Makes the inode of a descriptor known and counts a lookup.
+    /// Adds the inode of a descriptor and counts a lookup.
     pub fn enter(&self, descriptor: Arc<OwnedFd>, stat: &Statx) -> Result<Entry> {
         let identity = self.identity(&descriptor, stat)?;
         let reference = match self.devices.handle_of(identity.device, &descriptor)? {
@@ -233,24 +233,24 @@ impl Lower {
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
     }
 
-    /// The generation to show. A number that is the lower inode's own means the same in every
-    /// session. Others are given in the order in which inodes are met: where one means another
-    /// inode in the next session, its generation must be another, too.
+    /// The generation to show. A number taken from the lower inode is valid in every session. Other
+    /// numbers are assigned in the order in which inodes are found. They may belong to other inodes
+    /// in the next session, so their generation must then differ.
     pub(super) fn generation(&self, ino: Ino, identity: Identity, reference: &Reference) -> u64 {
         let is_own = identity.device == 0 && is_own_number(ino);
         reference.generation() ^ if is_own { 0 } else { self.session }
     }
 
-    /// Attributes as `statx` tells them of an inode that is remembered under a number.
+    /// Attributes from a `statx` result of an inode in use.
     pub fn to_attr(&self, ino: Ino, stat: &Statx) -> Result<Attr> {
         let number = self.devices.lasting_number(attr::device_of(stat), stat.stx_ino);
         attr::to_attr(ino, number, stat)
     }
 
-    /// Gives lookups back.
+    /// Releases lookups.
     pub fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
-            // Nobody will ask for what was kept of it.
+            // The descriptor kept for it is no longer needed.
             drop(left.lead_to(ino));
         }
         if self.inodes.forget(ino, lookups) {
@@ -258,13 +258,13 @@ impl Lower {
         }
     }
 
-    /// Takes hold of what a name stands for, before the name is removed or replaced.
+    /// Opens the inode of a name before the name is removed or replaced.
     pub fn victim(&self, directory: &OwnedFd, name: Name<'_>) -> Option<OwnedFd> {
         open_name(directory, name).ok()
     }
 
-    /// Keeps an inode usable for who remembers it, now that a name of it is gone. The removal has
-    /// happened: what goes wrong here is no failure of it.
+    /// Keeps an inode usable for its users after a name was removed. The removal has succeeded, so
+    /// errors here are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
             tracing::warn!(%error, "a removed file is lost for those who still know its inode");
@@ -287,7 +287,7 @@ impl Lower {
         Ok(self.devices.reports_at_close(identity.device))
     }
 
-    /// The number to show for an entry of a listing.
+    /// The number to show for a directory entry.
     pub fn shown(&self, parent: Identity, name: &[u8], number: u64) -> Ino {
         let is_root = parent.device == 0
             && (number == self.root_number || name == b".." && parent.number == self.root_number);
@@ -315,18 +315,19 @@ fn open_name(directory: &OwnedFd, name: Name<'_>) -> Result<OwnedFd> {
     rustix::fs::openat(directory, name.as_os_str(), flags, Mode::empty()).map_err(Error::Errno)
 }
 
-/// A path that leads to the very inode of a descriptor, for calls that take no `O_PATH` one.
+/// A path to exactly the inode of a descriptor, for calls that do not accept `O_PATH` descriptors.
 pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// The path of an open directory, as far as the kernel knows one.
+/// The path of an open directory, if the kernel knows one.
 pub(super) fn name_of(descriptor: &OwnedFd) -> Option<PathBuf> {
     let path = rustix::fs::readlink(proc_path(descriptor), Vec::new()).ok()?;
     Some(OsString::from_vec(path.into_bytes()).into())
 }
 
-/// A descriptor to keep: one open for writing would make the file busy for execution.
+/// Returns a descriptor for long-term use: one open for writing would block the execution of the
+/// file.
 pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(proc_path(descriptor), flags, Mode::empty())?)
@@ -335,15 +336,15 @@ pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
 /// `AtFlags` for calls on the descriptor itself.
 pub(super) const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 
-/// Drawn by the kernel: a copy of this process would draw the same from what it remembers.
+/// A random number from the kernel: a copy of this process would repeat numbers from a generator.
 fn new_session() -> Result<u64> {
     let mut session = [0; 8];
     let drawn = rustix::rand::getrandom(&mut session, GetRandomFlags::empty())?;
     if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
 }
 
-/// How many descriptors may be kept beside those of open files, for either of two uses: a quarter
-/// of what the process may open.
+/// Maximum number of descriptors kept for each of two uses, besides those of open files: a quarter
+/// of the process's limit.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

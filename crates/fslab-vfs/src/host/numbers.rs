@@ -1,11 +1,10 @@
-//! Opening lower inodes by their number alone, after everything else about them was forgotten.
+//! Opens lower inodes by their number alone, after all other data about them was forgotten.
 //!
-//! That is possible where the root is the root directory of its whole file system, or of a whole
-//! subvolume of Btrfs: every inode with a name then lies below it. Of a root that is a directory
-//! further down it can't be proved: the kernel opens a file by its handle without a name, and a
-//! file does not know its directories.
+//! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
+//! inode with a name is then below it. For a root further down this can't be verified. The kernel
+//! opens a file by its handle without a name, and a file does not record its directories.
 //!
-//! The generation of a number is asked of what was opened, and compared by who has kept it.
+//! The generation is read from the opened inode, and compared by the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,21 +16,21 @@ use rustix::fs::OFlags;
 use crate::error::{Errno, Result};
 use crate::host::attr;
 
-/// How inodes of the root's device are opened by their number.
+/// Opens inodes on the root's device by their number.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// A handle of the root; those of other inodes are made after it.
+    /// A handle of the root, used as a template for those of other inodes.
     sample: FileHandle,
     /// A directory of the file system, open for reading.
     mount: Arc<OwnedFd>,
-    /// Whether a handle must have the right generation, and the file system tells it.
+    /// Whether a handle needs the right generation, which the file system can report.
     asks_generation: bool,
     /// Whether the root is the root directory of its file system or subvolume.
     pub covers_all: bool,
 }
 
 impl Numbers {
-    /// `None` where inodes can't be found by their number.
+    /// Returns `None` if inodes can't be opened by number.
     pub fn of(root: &OwnedFd, mount: Arc<OwnedFd>) -> Option<Self> {
         const EXT: u64 = 0xef53;
         const XFS: u64 = 0x5846_5342;
@@ -49,12 +48,13 @@ impl Numbers {
         };
         let sample = FileHandle::of(root).ok()?;
         let numbers = Self { sample, mount, asks_generation, covers_all: number == top };
-        // Also that the process may do it, and that this kernel takes such handles.
+        // This also tests that the process has the privilege and that the kernel accepts such
+        // handles.
         let is_found = || Some(attr::stat(numbers.open(number).ok()?).ok()?.stx_ino == number);
         is_found()?.then_some(numbers)
     }
 
-    /// Opens the inode that has a number now, as `O_PATH`.
+    /// Opens the inode that currently has a number, as `O_PATH`.
     pub fn open(&self, number: u64) -> Result<OwnedFd> {
         let generation =
             if self.asks_generation { xfs_inodes::generation(&self.mount, number)? } else { 0 };

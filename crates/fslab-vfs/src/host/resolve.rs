@@ -1,5 +1,5 @@
-//! Inodes by their numbers: those that the kernel asks for again after it has forgotten them, and
-//! those that were looked up before this process served the tree.
+//! Finds inodes by their numbers: those the kernel requests again after forgetting them, and those
+//! looked up before this process served the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::host::inodes::{Identity, Reference, is_own_number};
 use crate::host::lower::{Lower, reopen_as_path};
 use crate::types::{Entry, Ino};
 
-/// Directories above one that are walked at most: a path has no more.
+/// Maximum number of parent directories to walk: a path has no more.
 const DEPTH_MAX: usize = 4096;
 
 impl Lower {
-    /// Whether inodes that were forgotten are found again.
+    /// Whether forgotten inodes can be found again.
     pub fn can_resolve(&self) -> bool {
         self.numbers.as_ref().is_some_and(|numbers| numbers.covers_all)
     }
@@ -36,15 +36,15 @@ impl Lower {
         let (identity, reference, stat) = self.find_number(ino)?;
         let entry = self.remember(identity, reference, &stat)?;
         if entry.attr.ino != ino {
-            // An earlier inode of this number was looked up meanwhile.
+            // An earlier inode with this number was looked up meanwhile.
             self.forget(entry.attr.ino, 1);
             return Err(Errno::STALE.into());
         }
         Ok(entry)
     }
 
-    /// Makes an inode known by its number, for requests about inodes that were looked up before
-    /// this process served them. Counts no lookup.
+    /// Adds an inode by its number, for requests about inodes that were looked up from an earlier
+    /// process. Counts no lookup.
     pub(super) fn adopt(&self, ino: Ino) -> Result<()> {
         let left = self.taken_over.as_ref().and_then(|left| left.lead_to(ino));
         if let Some(left) = left {
@@ -55,8 +55,8 @@ impl Lower {
         Ok(())
     }
 
-    /// Has an inode remembered that the kernel may have looked up before this process served it, as
-    /// long as a name leads there.
+    /// Adds an inode that the kernel may have looked up from an earlier process, while a name still
+    /// leads to it.
     pub(super) fn expect_remembered(
         &self,
         identity: Identity,
@@ -86,7 +86,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Makes an inode known that a descriptor leads to which was left open.
+    /// Adds the inode of a descriptor that the earlier process left open.
     fn adopt_inherited(&self, ino: Ino, left: OwnedFd) -> Result<()> {
         let stat = attr::stat(&left)?;
         let identity = self.identity(&left, &stat)?;
@@ -97,7 +97,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Finds the directory above a directory and counts a lookup.
+    /// Finds the parent of a directory and counts a lookup.
     pub fn parent_of(&self, ino: Ino) -> Result<Entry> {
         if ino == Ino::ROOT {
             return Err(Errno::STALE.into());
@@ -108,10 +108,10 @@ impl Lower {
         if self.is_root(&stat) { self.root_entry(&stat) } else { self.enter(parent, &stat) }
     }
 
-    /// Shows a directory, and those above it, up to the root and without it.
+    /// Calls `meet` for a directory and its parents, up to but not including the root.
     ///
     /// # Errors
-    /// `ESTALE` where it does not lie below the root.
+    /// `ESTALE` if the directory is not below the root.
     pub fn walk_up(
         &self,
         directory: Arc<OwnedFd>,
@@ -134,13 +134,13 @@ impl Lower {
         Err(Errno::STALE.into())
     }
 
-    /// What has a number of the root's device now, and has a name.
+    /// Finds the inode that currently has a number on the root's device and a name.
     fn find_number(&self, ino: Ino) -> Result<(Identity, Reference, Statx)> {
         let numbers = self.numbers.as_ref().filter(|_| is_own_number(ino)).ok_or(Errno::STALE)?;
         let file = numbers.open(ino.0)?;
         let stat = attr::stat(&file)?;
         let identity = self.identity(&file, &stat)?;
-        // The root has a number of its own here. What has no name any more lies nowhere.
+        // The root has a separate number here. An inode without a name lies nowhere.
         let is_meant = identity == Identity { device: 0, number: ino.0 };
         if !is_meant || self.is_root(&stat) || stat.stx_nlink == 0 {
             return Err(Errno::STALE.into());
@@ -148,7 +148,7 @@ impl Lower {
         Ok((identity, Reference::Handle(FileHandle::of(&file)?), stat))
     }
 
-    /// The entry of an inode that is remembered.
+    /// The entry of an inode in use.
     fn held_entry(&self, ino: Ino) -> Result<Entry> {
         let stat = attr::stat(self.path(ino)?)?;
         if stat.stx_nlink == 0 {
@@ -159,7 +159,7 @@ impl Lower {
         Ok(Entry { attr: self.to_attr(ino, &stat)?, generation })
     }
 
-    /// The kernel wants no generation of the root.
+    /// The kernel uses no generation for the root.
     fn root_entry(&self, stat: &Statx) -> Result<Entry> {
         Ok(Entry { attr: self.to_attr(Ino::ROOT, stat)?, generation: 0 })
     }

@@ -1,5 +1,5 @@
-//! Changing attributes: one request becomes up to four system calls, times last, because each of
-//! the others changes times too.
+//! Changes attributes: one request becomes up to four system calls. Times are set last, because
+//! each of the other calls changes times too.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl HostFs {
         Ok(())
     }
 
-    /// Takes the set-id bits away where the caller may not keep them. For changes of data of which
-    /// the sender of the request does not say so.
+    /// Clears the set-id bits if the caller may not keep them, for data changes whose request does
+    /// not say so.
     pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, gid| match before.has_set_id() {
             true if !set_id::may_keep(request) => set_id::after_change(before, gid, request),
@@ -50,14 +50,14 @@ impl HostFs {
         })
     }
 
-    /// Takes the set-group-id bit away, as an access ACL set by a stranger to the group does.
+    /// Clears the set-group-id bit, as when a user outside the group sets an access ACL.
     pub(super) fn clear_set_group_id(&self, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, _| {
             Permissions::new(before.bits() & !Permissions::SET_GID)
         })
     }
 
-    /// Takes the set-id bits away, as a write by a caller without CAP_FSETID does.
+    /// Clears the set-id bits, as a write by a caller without CAP_FSETID does.
     pub(super) fn clear_set_id(&self, request: &Request, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, gid| set_id::after_change(before, gid, request))
     }
@@ -75,7 +75,8 @@ impl HostFs {
     }
 }
 
-/// The lower file system sees the daemon change the owner, who may keep more than the caller.
+/// Changes the owner. The lower file system sees the daemon, which may keep more bits than the
+/// caller.
 fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());
@@ -95,8 +96,9 @@ fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()>
     }
 }
 
-/// Only members of a file's group, or who has CAP_FSETID, may set its set-group-id bit: the
-/// kernel must see who asks. Where the sender does not say who, it has decided that itself.
+/// Sets permissions as the caller. Only members of the file's group, or a process with CAP_FSETID,
+/// may set the set-group-id bit, so the kernel must see the caller. A sender that does not name the
+/// caller has checked this itself.
 fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let depends = permissions.bits() & Permissions::SET_GID != 0;
     let _acting = if depends && request.credentials.are_known() {
@@ -107,7 +109,7 @@ fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permission
     set_permissions(path, permissions)
 }
 
-/// Before Linux 5.8, times are set by a path only.
+/// Kernels before Linux 5.8 set times by path only.
 fn set_times(path: &OwnedFd, times: &Timestamps) -> Result<()> {
     match rustix::fs::utimensat(path, "", times, ITSELF) {
         Err(Errno::INVAL) => set_times_by_path(path, times),
@@ -122,7 +124,7 @@ fn set_times_by_path(path: &OwnedFd, times: &Timestamps) -> Result<()> {
 fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let mode = Mode::from_raw_mode(permissions.bits());
     match rustix::fs::chmod(proc_path(path), mode) {
-        // What the path of a symbolic link's descriptor answers; chmod(2) names it so.
+        // Error for the path of a symbolic link's descriptor; chmod(2) has another one.
         Err(Errno::LOOP) => Err(Errno::OPNOTSUPP.into()),
         answer => Ok(answer?),
     }
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
     use crate::types::{SetTime, Timestamp};
 
-    /// As kernels before 5.8 need it, whatever this one does: of links themselves, too.
+    /// Kernels before 5.8 need this path, also for symbolic links.
     #[test]
     fn times_are_set_by_paths_of_descriptors() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What an earlier process left open that served the same tree.
+//! Descriptors that an earlier process of the same tree left open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use crate::error::Result;
 use crate::types::Ino;
 
-/// What is left of an earlier process.
+/// Descriptors of an earlier process.
 #[derive(Debug)]
 pub(super) struct TakenOver {
     inherited: Arc<Inherited>,
@@ -24,17 +24,17 @@ impl TakenOver {
         Ok(Self { inherited, device })
     }
 
-    /// What leads to an inode of the root's device, in whatever way it is open.
+    /// Returns a descriptor of an inode on the root's device, however it is open.
     pub fn lead_to(&self, ino: Ino) -> Option<OwnedFd> {
         self.inherited.lead_to(self.device, ino.0)
     }
 
-    /// What was open of an inode of the root's device in the same way.
+    /// Returns a descriptor of an inode on the root's device that is open with these flags.
     pub fn opened(&self, ino: Ino, flags: OFlags) -> Option<OwnedFd> {
         self.inherited.take_opened(self.device, ino.0, flags)
     }
 
-    /// What is open of the same file in the same way, with the locks that it has.
+    /// Returns a descriptor of the same file that is open in the same way, with its locks.
     pub fn same(&self, file: impl AsFd) -> Option<OwnedFd> {
         let stat = rustix::fs::fstat(&file).ok()?;
         let flags = rustix::fs::fcntl_getfl(&file).ok()?;

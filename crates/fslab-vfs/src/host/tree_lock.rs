@@ -1,18 +1,19 @@
-//! Locking a tree for one program, so that no other changes what it keeps there.
+//! Locks a tree for one program, so that no other program changes its files.
 //!
-//! The lock is one of flock(2) on a file in the root of the tree. Taking it needs no right to
-//! write, so only the owner can open the file: users can't refuse mounts to each other. It lies
-//! in the tree itself, so that mount namespaces and containers meet there. The locked tree does
-//! not show the file. The file stays when the lock ends: if it were removed, one program could lock
-//! it while the next makes it anew.
+//! The lock is a flock(2) on a file in the root of the tree. Locking needs no write permission, so
+//! only the owner can open the file: users can't block each other's mounts. The file lies in the
+//! tree itself, so that programs in different mount namespaces and containers find it. The locked
+//! tree does not show the file. The file stays after unlocking: if it was removed, one program
+//! could lock it while the next creates a new one.
 //!
-//! Locking a part of a locked tree finds the lock in a directory above. Locking a tree around a
-//! locked one can't see that without walking everything: `EBUSY` is answered when the inner tree is
-//! met. A program locks first and looks for others afterwards, so one of two finds the other.
+//! Locking a part of a locked tree finds the lock in a parent directory. Locking a tree around a
+//! locked one can't detect that without a full walk, so `EBUSY` is returned when the inner tree is
+//! reached. A program locks first and checks for others afterwards, so one of two always finds the
+//! other.
 //!
-//! A lock belongs to what is open and not to a descriptor, and a program that this process is just
-//! starting holds all its descriptors until it runs. So a lock is released and not only closed:
-//! else the next one to lock would find the tree in use now and then.
+//! A lock belongs to the open file, not to a descriptor. A child process holds all descriptors
+//! until it executes its program. So a lock is released explicitly: after a mere close, the next
+//! program would sometimes find the tree in use.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,18 +25,18 @@ use crate::host::attr;
 use crate::host::taken_over::TakenOver;
 use crate::types::LockMode;
 
-/// Directories above a root that are walked at most: a path has no more.
+/// Maximum number of parent directories to walk: a path has no more.
 const DEPTH_MAX: usize = 4096;
 
-/// The name of the lock file. A mount over a mount finds it taken and hidden by the lower one, and
-/// uses the next.
+/// Names of lock files. A mount over a mount finds the first name hidden by the lower one, and uses
+/// the next.
 const NAMES: [&str; 4] = [".fslab-lock", ".fslab-lock-2", ".fslab-lock-3", ".fslab-lock-4"];
 
-/// The mode of the lock file: others can't open it.
+/// Mode of a lock file: other users can't open it.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Magic numbers of file systems on other machines (statfs(2)): 9p, AFS, Ceph, CIFS, GFS2, Lustre,
-/// NFS, OCFS2, SMB, SMB2.
+/// Magic numbers of network file systems (statfs(2)): 9p, AFS, Ceph, CIFS, GFS2, Lustre, NFS,
+/// OCFS2, SMB, SMB2.
 const NETWORK: [u32; 10] = [
     0x0102_1997,
     0x5346_414f,
@@ -52,8 +53,8 @@ const NETWORK: [u32; 10] = [
 /// Magic number of FUSE (statfs(2)).
 const FUSE: u32 = 0x6573_5546;
 
-/// File systems of FUSE that keep their files on other machines, by the name that mountinfo shows
-/// behind `fuse.`, or as the source where it shows none.
+/// FUSE file systems that store their files on other machines. The names are those in mountinfo
+/// behind `fuse.`, or the source if there is none.
 const NETWORK_FUSE: [&str; 17] = [
     "beegfs",
     "blobfuse2",
@@ -74,7 +75,7 @@ const NETWORK_FUSE: [&str; 17] = [
     "sshfs",
 ];
 
-/// Whether a name in a directory is that of lock files, which are no part of what a tree holds.
+/// Whether a name is that of a lock file, which does not belong to a tree's contents.
 #[must_use]
 pub fn is_lock_file_name(name: &OsStr) -> bool {
     NAMES.iter().any(|lock| name == *lock)
@@ -85,14 +86,14 @@ pub fn is_lock_file_name(name: &OsStr) -> bool {
 pub(super) struct Locks {
     /// Locked files.
     held: Vec<OwnedFd>,
-    /// Where the locked tree must not show its lock file.
+    /// The name of the lock file that the locked tree must not show.
     hidden: Option<&'static str>,
-    /// The directory of a lock file that goes with the lock, and its name.
+    /// The directory and name of a lock file that is removed with the lock.
     passing: Option<(OwnedFd, &'static str)>,
 }
 
 impl Locks {
-    /// The name of the lock file in the root of the tree.
+    /// The hidden name of the lock file in the root of the tree.
     pub(super) fn hidden(&self) -> Option<&'static str> {
         self.hidden
     }
@@ -111,11 +112,11 @@ impl Drop for Locks {
     }
 }
 
-/// Locks the tree below an open directory; the lock lives as long as what is answered.
+/// Locks the tree below an open directory until the returned value is dropped.
 ///
 /// # Errors
-/// `EBUSY` where it is locked otherwise, or lies in a tree that is; `EACCES` where the lock file
-/// is another user's; `EINVAL` where something else has its name.
+/// `EBUSY` if the tree, or one around it, is locked in a conflicting mode. `EACCES` if the lock
+/// file belongs to another user. `EINVAL` if another kind of file has its name.
 pub(super) fn lock(
     root: impl AsFd,
     mode: LockMode,
@@ -136,7 +137,7 @@ pub(super) fn lock(
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // One that changes the tree has a lock of its own, which a lock around it meets.
+            // A program that changes the tree has a separate lock, which a lock around it finds.
             if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
@@ -147,10 +148,10 @@ pub(super) fn lock(
     Ok(locks)
 }
 
-/// Expects that no other program has locked the directory that a name stands for.
+/// Checks that no other program has locked the directory of a name.
 ///
 /// # Errors
-/// `EBUSY` where one has.
+/// `EBUSY` if it is locked.
 pub(super) fn expect_unlocked(parent: impl AsFd, name: &OsStr) -> Result<()> {
     let lock = std::path::Path::new(name).join(NAMES[0]);
     if rustix::fs::statat(&parent, &lock, AtFlags::SYMLINK_NOFOLLOW).is_err() {
@@ -161,15 +162,15 @@ pub(super) fn expect_unlocked(parent: impl AsFd, name: &OsStr) -> Result<()> {
     expect_free_directory(&directory)
 }
 
-/// Expects that no other program has locked this directory.
+/// Checks that no other program has locked this directory.
 ///
 /// # Errors
-/// `EBUSY` where one has.
+/// `EBUSY` if it is locked.
 pub(super) fn expect_free_directory(directory: &OwnedFd) -> Result<()> {
     expect_free(&LockFile::open(directory, NAMES[0])?)
 }
 
-/// Expects that nobody holds a lock file for changes.
+/// Checks that no program holds a lock file for changes.
 fn expect_free(found: &LockFile) -> Result<()> {
     match found {
         LockFile::Own(file) => {
@@ -182,7 +183,7 @@ fn expect_free(found: &LockFile) -> Result<()> {
     }
 }
 
-/// Makes the lock file where it is missing, and locks it alone.
+/// Creates the lock file if it is missing, and locks it exclusively.
 fn lock_for_changes(
     root: &OwnedFd,
     mode: LockMode,
@@ -191,7 +192,7 @@ fn lock_for_changes(
 ) -> Result<()> {
     for name in NAMES {
         match lock_named(root, name, taken_over) {
-            // The mount below keeps this name for itself.
+            // The mount below reserves this name.
             Err(Error::Errno(Errno::PERM)) => {}
             Err(Error::Errno(error @ (Errno::ROFS | Errno::ACCESS)))
                 if !matches!(LockFile::open(root, name)?, LockFile::Closed { .. }) =>
@@ -215,7 +216,7 @@ fn lock_for_changes(
     Ok(())
 }
 
-/// Locks a lock file alone; whether it was made for that.
+/// Locks a lock file exclusively; returns it and whether it was created.
 fn lock_named(
     root: &OwnedFd,
     name: &'static str,
@@ -223,7 +224,7 @@ fn lock_named(
 ) -> Result<(OwnedFd, bool)> {
     loop {
         let (file, is_new) = match LockFile::open(root, name)? {
-            // What the earlier process locked stays locked.
+            // A lock of the earlier process is kept.
             LockFile::Own(file) => match taken_over.and_then(|left| left.same(&file)) {
                 Some(locked) => (locked, false),
                 None => (file, false),
@@ -239,7 +240,7 @@ fn lock_named(
             }
         };
         lock_one(&file, FlockOperation::NonBlockingLockExclusive)?;
-        // A tool that made it may have removed it before this lock.
+        // The tool that created it may have removed it before it was locked here.
         if is_named(root, name, &file)? {
             return Ok((file, is_new));
         }
@@ -257,7 +258,7 @@ fn refuse(name: &str, owner: u32, is_locked: bool) -> Error {
     Errno::ACCESS.into()
 }
 
-/// Shares the lock file, where there is one.
+/// Takes a shared lock of the lock file, if it exists.
 fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result<()> {
     locks.hidden = Some(NAMES[0]);
     match LockFile::open(root, NAMES[0])? {
@@ -275,16 +276,16 @@ fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result
     Ok(())
 }
 
-/// What has the name of a lock file in a directory.
+/// The kind of file that has the name of a lock file.
 enum LockFile {
-    /// One that can be locked.
+    /// A file that can be locked.
     Own(OwnedFd),
-    /// One of another user, that can't be opened.
+    /// A lock file of another user, which can't be opened.
     Closed {
         owner: u32,
         is_locked: bool,
     },
-    /// Something that others can open or have made: it does not count.
+    /// A file that others can open or have created: it is ignored.
     Other,
     Missing,
 }
@@ -292,7 +293,7 @@ enum LockFile {
 impl LockFile {
     fn open(directory: impl AsFd, name: &str) -> Result<Self> {
         let found = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            // Who may not look into a directory can't use it either.
+            // A user who may not search a directory can't use it either.
             Err(Errno::NOENT | Errno::ACCESS) => return Ok(Self::Missing),
             found => found?,
         };
@@ -304,7 +305,7 @@ impl LockFile {
         }
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = |access| rustix::fs::openat(&directory, name, flags | access, Mode::empty());
-        // NFS locks alone only what is open for writing.
+        // NFS grants exclusive locks only on files open for writing.
         match open(OFlags::RDWR).or_else(|_refused| open(OFlags::RDONLY)) {
             Ok(file) => Ok(Self::Own(file)),
             Err(Errno::NOENT) => Ok(Self::Missing),
@@ -321,18 +322,18 @@ fn owner_of(directory: impl AsFd) -> rustix::io::Result<u32> {
     Ok(found.st_uid)
 }
 
-/// Whether the kernel lists a lock on a file; those of other process namespaces are not listed.
+/// Whether the kernel lists a lock on a file; locks of other process namespaces are not listed.
 fn is_locked(found: &rustix::fs::Stat) -> rustix::io::Result<bool> {
     let device = found.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let inode = format!(" {major:02x}:{minor:02x}:{} ", found.st_ino);
-    // Where it can't be read, a lock must not be taken for free.
+    // If the list can't be read, the file must not count as unlocked.
     let locks = std::fs::read_to_string("/proc/locks");
     let locks = locks.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode)))
 }
 
-/// Makes a lock file for the owner of the directory, whose times stay.
+/// Creates a lock file for the owner of the directory, without changing the directory's times.
 fn make(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = keeping_time(directory, || rustix::fs::openat(directory, name, flags, MODE))?;
@@ -346,7 +347,7 @@ fn make(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     Ok(made)
 }
 
-/// Does something in a directory that is not to show in its times.
+/// Runs `act` in a directory without changing its times.
 fn keeping_time<T>(
     directory: &OwnedFd,
     act: impl FnOnce() -> rustix::io::Result<T>,
@@ -375,7 +376,7 @@ fn is_named(directory: &OwnedFd, name: &str, file: &OwnedFd) -> Result<bool> {
     }
 }
 
-/// The directory above, where there is one that can be reached.
+/// The parent directory, if there is one that can be opened.
 fn above(directory: &OwnedFd) -> Result<Option<OwnedFd>> {
     match open_directory(directory, "..") {
         Ok(above) => Ok((!same(directory, &above)?).then_some(above)),
@@ -384,7 +385,7 @@ fn above(directory: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// To look beneath; listing needs a right that locking does not need.
+/// Opens a directory for lookups; listing needs a permission that locking does not need.
 fn open_directory(at: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())
@@ -439,7 +440,7 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 }
 
 fn unlock(file: &OwnedFd) {
-    // Where the lower file system has no locks there was none.
+    // A lower file system without locks had none to release.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
         tracing::debug!(%error, "releasing a lock");
     }
@@ -465,7 +466,7 @@ mod tests {
         assert_eq!(locked(path, mode).unwrap_err().errno(), Errno::BUSY);
     }
 
-    /// What a program that is being started holds until it runs: all that is open.
+    /// A starting child process holds all open descriptors until it executes its program.
     #[test]
     fn a_tree_is_free_at_once_after_its_locks_were_inherited() {
         let scratch = tempfile::tempdir().unwrap();
@@ -531,7 +532,7 @@ mod tests {
         met().unwrap();
     }
 
-    /// Anybody may make one in /tmp, and lock it.
+    /// Any user can create such a file in /tmp, and lock it.
     #[test]
     fn files_that_others_can_open_or_made_are_no_locks() {
         let scratch = tempfile::tempdir().unwrap();
@@ -550,7 +551,7 @@ mod tests {
         }
     }
 
-    /// The directory above can be passed through and not listed.
+    /// The parent directory can be searched but not listed.
     #[test]
     fn a_tree_below_an_unreadable_directory_is_locked() {
         if !rustix::process::geteuid().is_root() {
@@ -568,7 +569,7 @@ mod tests {
         locking.join().unwrap();
     }
 
-    /// Of this thread, for ever.
+    /// Permanently drops capabilities of this thread.
     fn read_only_what_permissions_allow() {
         let mut sets = capabilities(None).unwrap();
         sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);

@@ -10,7 +10,7 @@ use crate::error::{Errno, Result};
 use crate::host::lower::proc_path;
 use crate::types::{Request, XattrMode};
 
-/// Bytes tried first: nearly every value and list fits.
+/// Size of the first buffer: nearly every value and list fits.
 const FIRST_TRY_BYTES: usize = 512;
 
 pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
@@ -21,7 +21,7 @@ pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
     )
 }
 
-/// The names a caller may know of: those of `trusted.` attributes are for CAP_SYS_ADMIN alone.
+/// The names that a caller may see: those of `trusted.` attributes are only for CAP_SYS_ADMIN.
 pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     let path = proc_path(path);
     let names = fetch(
@@ -37,14 +37,14 @@ pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     Ok(shown.flatten().copied().collect())
 }
 
-/// What an access ACL means for the set-group-id bit is the sender's to say.
+/// Sets an xattr. The sender decides about the set-group-id bit when an access ACL is set.
 pub(super) fn set(path: &OwnedFd, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
     let flags = XattrFlags::from_bits_retain((mode - XattrMode::KILL_SET_GROUP_ID).bits());
     let path = proc_path(path);
     Ok(rustix::fs::setxattr(path, name, value, flags)?)
 }
 
-/// Gives a new inode the attributes that security modules want on it.
+/// Sets the attributes that security modules want on a new inode.
 pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     let mut labels = request.creation.labels.iter();
     labels.try_for_each(|(name, value)| {
@@ -52,8 +52,8 @@ pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     })
 }
 
-/// Whether a caller has a capability. One in the same process gives no thread id and acts with the
-/// rights it takes for itself.
+/// Whether a caller has a capability. A caller in the same process has no thread id; there, root
+/// has all capabilities.
 fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     match request.pid {
         0 => request.credentials.uid == 0,
@@ -61,7 +61,7 @@ fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     }
 }
 
-/// Reads something whose size isn't known and may change between two calls.
+/// Reads data whose size is unknown and may change between two calls.
 fn fetch(
     read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
     query: impl Fn() -> rustix::io::Result<usize>,

@@ -13,8 +13,8 @@ use super::node::Node;
 use super::tree::Tree;
 
 impl Tree {
-    /// Applies the changes in the order size, owner, permissions, times: a later one has the last
-    /// word (a new size sets times and may clear set-id bits, and so does a new owner).
+    /// Applies the changes in the order size, owner, permissions, times. A later change overrides
+    /// an earlier one: a new size or owner may set times and clear set-id bits.
     pub fn setattr(
         &mut self,
         request: &Request,
@@ -55,7 +55,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Records an access, where one is due.
+    /// Updates the access time if an update is due.
     pub fn touch_access(&mut self, ino: Ino, now: Timestamp) {
         let choice = self.access_times;
         let node = self.nodes.get_mut(&ino);
@@ -65,8 +65,8 @@ impl Tree {
     }
 }
 
-/// A new owner does not get the set-id bits the old one gave; directories keep theirs, which mean
-/// inheritance.
+/// Changes the owner. The set-id bits of the old owner are cleared, except on directories, where
+/// they control inheritance.
 fn change_owner(request: &Request, node: &mut Node, changes: &SetAttr) {
     if node.kind != FileKind::Directory {
         node.drop_privileges(request, false);
@@ -76,7 +76,8 @@ fn change_owner(request: &Request, node: &mut Node, changes: &SetAttr) {
     node.gid = changes.gid.unwrap_or(node.gid);
 }
 
-/// Whether the caller may set the set-group-id bit was checked by the sender, who knows all groups.
+/// Changes permissions. The sender, which knows all groups, has checked whether the caller may set
+/// the set-group-id bit.
 fn change_permissions(node: &mut Node, permissions: Permissions) -> Result<()> {
     if node.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());

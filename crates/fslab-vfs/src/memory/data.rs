@@ -1,7 +1,7 @@
 //! The bytes of a regular file, sparse, in pages of 4 KiB.
 //!
-//! Invariant: bytes at or behind the size are zero in every page, so that growing a file never
-//! shows what an earlier, longer version held.
+//! Invariant: bytes at or behind the size are zero in every page, so growing a file never shows
+//! content from an earlier, longer version.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,20 +20,20 @@ type Page = Box<[u8; PAGE_BYTES as usize]>;
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     size: u64,
-    /// By number. `None` is space that was reserved and never written: it reads as zeros and
-    /// counts as a hole, as an unwritten extent does.
+    /// Pages by number. `None` is reserved space that was never written. It reads as zeros and
+    /// counts as a hole, like an unwritten extent.
     pages: BTreeMap<u64, Option<Page>>,
 }
 
 /// The part of a range that lies in one page.
 struct Piece {
     page: u64,
-    /// Within the page.
+    /// Start within the page.
     start: usize,
     length: usize,
 }
 
-/// Cuts a range at the borders of pages.
+/// Splits a range at the borders of pages.
 fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let end = offset + length;
     let mut next = offset;
@@ -52,12 +52,12 @@ impl Data {
         self.size
     }
 
-    /// Pages that are taken, reserved ones included.
+    /// Number of allocated pages, including reserved ones.
     pub fn pages(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// Reads what lies between `offset` and the end; answers how much that was.
+    /// Reads from `offset` up to the end of the file; returns the number of bytes read.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
         let mut done = 0;
@@ -74,7 +74,7 @@ impl Data {
         done
     }
 
-    /// Writes as much as there is room for, at least one byte.
+    /// Writes as much as there is space for, at least one byte.
     pub fn write(&mut self, space: &mut Space, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         if data.is_empty() {
             return Ok(0);
@@ -108,7 +108,7 @@ impl Data {
         Ok(page.get_or_insert_with(|| Box::new([0; PAGE_BYTES as usize])))
     }
 
-    /// Sets the size. Space reserved behind the new size is given back.
+    /// Sets the size. Space reserved behind the new size is freed.
     pub fn truncate(&mut self, space: &mut Space, size: u64) -> Result<(), Errno> {
         if size > MAX_SIZE {
             return Err(Errno::FBIG);
@@ -122,7 +122,7 @@ impl Data {
         Ok(())
     }
 
-    /// Zeroes a range that does not cross a page; a hole stays one.
+    /// Zeroes a range within a page; a hole stays a hole.
     fn zero_within_page(&mut self, offset: u64, length: u64) {
         let start = (offset % PAGE_BYTES) as usize;
         if let Some(Some(page)) = self.pages.get_mut(&(offset / PAGE_BYTES)) {
@@ -130,7 +130,7 @@ impl Data {
         }
     }
 
-    /// Makes sure that writing the range can't fail for lack of space.
+    /// Reserves space, so that writing the range can't fail for lack of it.
     pub fn reserve(&mut self, space: &mut Space, offset: u64, length: u64) -> Result<(), Errno> {
         let wanted = offset / PAGE_BYTES..(offset + length).div_ceil(PAGE_BYTES);
         let present = self.pages.range(wanted.clone()).count() as u64;
@@ -141,14 +141,14 @@ impl Data {
         Ok(())
     }
 
-    /// Makes the range read as zeros, with its space reserved.
+    /// Makes the range read as zeros and reserves its space.
     pub fn zero(&mut self, space: &mut Space, offset: u64, length: u64) -> Result<(), Errno> {
         self.reserve(space, offset, length)?;
         self.clear(offset, length, true);
         Ok(())
     }
 
-    /// Makes the range a hole as far as whole pages go, and zeros elsewhere.
+    /// Turns the whole pages of a range into holes, and zeroes the rest.
     pub fn punch(&mut self, space: &mut Space, offset: u64, length: u64) {
         let before = self.pages();
         self.clear(offset, length, false);
@@ -177,7 +177,7 @@ impl Data {
         self.size = self.size.max(size);
     }
 
-    /// The next data or hole at or after `offset`.
+    /// Returns the next data or hole at or after `offset`.
     pub fn seek(&self, offset: u64, to: SeekTo) -> Result<u64, Errno> {
         if offset >= self.size {
             return Err(Errno::NXIO);

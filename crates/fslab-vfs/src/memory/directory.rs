@@ -1,7 +1,7 @@
 //! The entries of a directory, by name and by position.
 //!
-//! Invariant: a position is given once and never again, so that a listing that goes on from a
-//! position meets every entry that stayed exactly once, whatever came or went meanwhile.
+//! Invariant: a position is assigned once and never reused. A listing that continues from a
+//! position delivers every lasting entry exactly once, whatever is created or removed meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ const FIRST_POSITION: u64 = 2;
 /// A directory's contents.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// What `..` means; the root is its own parent.
+    /// The inode of `..`; the root is its own parent.
     pub parent: Ino,
     names: HashMap<Arc<OsStr>, u64>,
     slots: BTreeMap<u64, Slot>,
@@ -48,7 +48,7 @@ impl Directory {
         self.names.get(name).and_then(|position| self.slots.get(position))
     }
 
-    /// Makes `name` stand for an inode. A name that exists keeps its position.
+    /// Sets the inode of `name`. An existing name keeps its position.
     pub fn set(&mut self, name: &OsStr, ino: Ino, kind: FileKind) {
         if let Some(position) = self.names.get(name) {
             if let Some(slot) = self.slots.get_mut(position) {
@@ -68,12 +68,12 @@ impl Directory {
         }
     }
 
-    /// The position behind the last entry that has ever been made.
+    /// The position behind the last entry ever created.
     pub fn end(&self) -> u64 {
         self.next_position
     }
 
-    /// Up to `count` entries from a position on and before `end`, each with its position.
+    /// Returns up to `count` entries from `from` on and before `end`, each with its position.
     pub fn list(&self, own: Ino, from: u64, end: u64, count: usize) -> Vec<(u64, Slot)> {
         let dots = [(0, ".", own), (1, "..", self.parent)].map(|(position, name, ino)| {
             let name = OsStr::new(name).into();

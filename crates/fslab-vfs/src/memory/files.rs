@@ -10,7 +10,7 @@ use super::data::MAX_SIZE;
 use super::handles::Open;
 use super::tree::Tree;
 
-/// Most that one copy moves; the caller goes on from there.
+/// Maximum number of bytes that one copy moves; the caller copies the rest with further calls.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Tree {
@@ -19,7 +19,7 @@ impl Tree {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             FileKind::Symlink => return Err(Errno::LOOP.into()),
-            // Who sends requests opens these itself; only their names are here.
+            // The sender of requests opens special files itself; only their names are stored here.
             _ => return Err(Errno::NXIO.into()),
         }
         if mode.contains(OpenMode::TRUNCATE) {
@@ -29,7 +29,7 @@ impl Tree {
         Ok(Opened { no_flush: true, ..Opened::new(handle) })
     }
 
-    /// Reads without recording the access; answers also whether it is to be recorded.
+    /// Reads without updating the access time; also returns whether an update is due.
     pub fn read(
         &self,
         request: &Request,
@@ -132,7 +132,7 @@ impl Tree {
             .map(|length| length as u64)
     }
 
-    /// Whether a handle may be synced: any open one.
+    /// Checks that a handle is open and so may be synced.
     pub fn check_handle(&self, handle: Handle) -> Result<()> {
         self.handles.get(handle).map(|_| ())
     }

@@ -1,6 +1,6 @@
 //! Open files and directories.
 //!
-//! Invariant: a handle's number is used once, so that use after release is always noticed.
+//! Invariant: a handle's number is used once, so every use after release is detected.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Handles {
     last: u64,
 }
 
-/// What a handle stands for.
+/// An open file or directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Open {
     File {
@@ -23,8 +23,8 @@ pub(super) enum Open {
     },
     Directory {
         ino: Ino,
-        /// Where the listing ends: what is created later is not listed before a rewind. Without
-        /// this end, renaming each entry as it is listed would never finish.
+        /// The end of the listing: entries created later are not listed before a rewind. Otherwise
+        /// renaming each listed entry would never finish.
         end: u64,
     },
 }
@@ -52,7 +52,7 @@ impl Handles {
         self.open.remove(&handle.0).ok_or_else(|| Errno::BADF.into())
     }
 
-    /// A file open for reading.
+    /// Returns the file of a handle that is open for reading.
     pub fn readable(&self, handle: Handle) -> Result<(Ino, OpenMode)> {
         match self.get(handle)? {
             Open::File { ino, mode } if !mode.contains(OpenMode::WRITE_ONLY) => Ok((ino, mode)),
@@ -61,7 +61,7 @@ impl Handles {
         }
     }
 
-    /// A file open for writing.
+    /// Returns the file of a handle that is open for writing.
     pub fn writable(&self, handle: Handle) -> Result<(Ino, OpenMode)> {
         match self.get(handle)? {
             Open::File { ino, mode } if mode.writes() => Ok((ino, mode)),
@@ -69,7 +69,7 @@ impl Handles {
         }
     }
 
-    /// An open directory and the end of its listing.
+    /// Returns an open directory and the end of its listing.
     pub fn directory(&self, handle: Handle) -> Result<(Ino, u64)> {
         match self.get(handle)? {
             Open::Directory { ino, end } => Ok((ino, end)),

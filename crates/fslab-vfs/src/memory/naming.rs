@@ -1,4 +1,4 @@
-//! The operations that create: each makes an inode with its name and counts one lookup.
+//! The operations that create: each creates an inode with its name and counts one lookup.
 
 use std::ffi::OsStr;
 
@@ -34,7 +34,8 @@ impl Tree {
         name: Name<'_>,
         mode: u32,
     ) -> Result<Entry> {
-        // Linux takes the sticky bit from the caller, the set-id bits only by inheritance.
+        // Linux takes the sticky bit from the caller, and the set-id bits only from the parent
+        // directory.
         let mode = mode & 0o1777;
         let content = Content::Directory(Directory::new(parent));
         let new = NewNode { kind: FileKind::Directory, mode, device: 0, content };
@@ -56,7 +57,7 @@ impl Tree {
         self.enter(ino)
     }
 
-    /// Creates and opens, or opens what is there.
+    /// Creates and opens a file, or opens the existing one.
     pub fn create(
         &mut self,
         request: &Request,

@@ -1,4 +1,4 @@
-//! An inode: its attributes, what it holds, and who still needs it.
+//! An inode: its attributes, its content, and the counts of its users.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use super::directory::Directory;
 use super::space::PAGE_BYTES;
 
 const SECTOR_BYTES: u64 = 512;
-/// All values of an inode's xattrs together.
+/// Maximum size of all xattr values of an inode together.
 const XATTR_BYTES_MAX: usize = 1 << 20;
 
 /// An inode.
@@ -26,36 +26,37 @@ pub(super) struct Node {
     pub uid: u32,
     pub gid: u32,
     pub device: u32,
-    /// Names; for a directory also its `.` and the `..` of its subdirectories. 0 once removed.
+    /// Number of names; for a directory also its `.` and the `..` of its subdirectories. 0 once
+    /// removed.
     pub links: u32,
     pub accessed: Timestamp,
     pub modified: Timestamp,
     pub changed: Timestamp,
     pub created: Timestamp,
-    /// Tells it from who had its number before.
+    /// Distinguishes it from earlier inodes with the same number.
     pub generation: u64,
-    /// Lookups that were answered and not yet given back.
+    /// Lookups that were not yet released.
     pub lookups: u64,
-    /// Handles that are open.
+    /// Number of open handles.
     pub opens: u64,
-    /// Created without a name and not yet linked, and allowed to be.
+    /// Created without a name, not yet linked, and may be linked.
     pub linkable: bool,
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
     pub content: Content,
 }
 
-/// What an inode holds.
+/// The content of an inode.
 #[derive(Debug)]
 pub(super) enum Content {
     File(Data),
     Directory(Directory),
     Symlink(OsString),
-    /// A pipe, socket or device: its meaning is elsewhere.
+    /// A pipe, socket or device, which has no content here.
     Special,
 }
 
 impl Content {
-    /// The empty content of a kind that has one.
+    /// The empty content of a regular file or special file.
     pub fn of_kind(kind: FileKind) -> Self {
         if kind == FileKind::Regular { Self::File(Data::default()) } else { Self::Special }
     }
@@ -97,7 +98,7 @@ impl Node {
         if let Content::File(data) = &self.content { data.pages() } else { 0 }
     }
 
-    /// Whether nobody can reach the inode any more.
+    /// Whether the inode has no names and no users.
     pub fn is_unreachable(&self) -> bool {
         self.links == 0 && self.lookups == 0 && self.opens == 0
     }
@@ -116,7 +117,7 @@ impl Node {
         }
     }
 
-    /// The bytes of a regular file; the errno is that of reading or writing anything else.
+    /// The bytes of a regular file; for other kinds the error of reading or writing them.
     pub fn data(&self) -> Result<&Data> {
         match &self.content {
             Content::File(data) => Ok(data),
@@ -125,7 +126,7 @@ impl Node {
         }
     }
 
-    /// As [`data`](Self::data), to be changed.
+    /// Like [`data`](Self::data), but mutable.
     pub fn data_mut(&mut self) -> Result<&mut Data> {
         match &mut self.content {
             Content::File(data) => Ok(data),
@@ -134,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Gives a new inode the attributes that security modules want on it.
+    /// Sets the attributes that security modules want on a new inode.
     pub fn label(&mut self, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
         labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
             Namespace::Privileged => self.set_xattr(name, value, XattrMode::empty()),
@@ -142,7 +143,7 @@ impl Node {
         })
     }
 
-    /// Sets an xattr that is no list of access rights.
+    /// Sets an xattr that is not an access control list.
     pub fn set_xattr(&mut self, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
         let present = self.xattrs.get(name).map(Vec::len);
         match present {
@@ -159,19 +160,19 @@ impl Node {
         Ok(())
     }
 
-    /// Records a change of the contents.
+    /// Updates the times after a change of contents.
     pub fn touch_contents(&mut self, now: Timestamp) {
         self.modified = now;
         self.changed = now;
     }
 
-    /// Whether a use must be recorded.
+    /// Whether a use must update the access time.
     pub fn access_is_due(&self, choice: AccessTimes, now: Timestamp) -> bool {
         choice.is_due(self.kind, self.accessed, self.modified.max(self.changed), now)
     }
 
-    /// Takes away what a change of contents voids: file capabilities always, the set-id bits for
-    /// callers who lack the right to keep them.
+    /// Removes privileges after a change of contents: file capabilities always, the set-id bits for
+    /// callers that may not keep them.
     pub fn drop_privileges(&mut self, request: &Request, kill_set_id: bool) {
         self.xattrs.remove(std::ffi::OsStr::new(rules::CAPABILITY));
         if kill_set_id {

@@ -1,6 +1,6 @@
-//! Moving names: the one operation that looks at up to two directories and two inodes.
+//! Moves names: the only operation on up to two directories and two inodes.
 //!
-//! All checks come before the first change, so that a refused rename changes nothing.
+//! All checks precede the first change, so a refused rename changes nothing.
 
 use crate::error::{Errno, Result};
 use crate::types::{FileKind, Ino, Name, RenameMode, Request, Timestamp};
@@ -50,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// No directory may come to lie within itself, and no target may hold its source.
+    /// Checks that no directory is moved into itself, and that no target contains its source.
     fn check_ancestors(
         &self,
         source: &Slot,
@@ -86,7 +86,7 @@ impl Tree {
             if at == Ino::ROOT {
                 return Ok(false);
             }
-            // A removed directory may have outlived its parent; nothing lies below it.
+            // A removed directory may have outlived its parent; it contains nothing.
             let Some(node) = self.nodes.get(&at) else { return Ok(false) };
             at = node.directory()?.parent;
         }
@@ -140,7 +140,7 @@ impl Tree {
         self.moved(target, to.parent, from.parent, now)
     }
 
-    /// An inode is now named in another directory (or by another name in the same).
+    /// Updates an inode whose name was moved to another directory or changed in the same one.
     fn moved(&mut self, slot: &Slot, from: Ino, to: Ino, now: Timestamp) -> Result<()> {
         let node = self.node_mut(slot.ino)?;
         node.changed = now;
@@ -151,7 +151,7 @@ impl Tree {
         self.count_subdirectory(slot.kind, to, 1)
     }
 
-    /// The `..` of a subdirectory is a link to its parent.
+    /// Updates a parent's link count: the `..` of a subdirectory is a link to it.
     fn count_subdirectory(&mut self, kind: FileKind, parent: Ino, change: i32) -> Result<()> {
         if kind == FileKind::Directory {
             let node = self.node_mut(parent)?;

@@ -1,22 +1,23 @@
-//! How much a memory file system may hold, and how much of it is taken.
+//! Capacity of a memory file system, and its use.
 //!
-//! Invariant: `pages` is the number of pages over all live inodes. Names, attributes and empty
-//! inodes are bounded by the number of inodes only.
+//! Invariant: `pages` is the number of pages of all live inodes. Names, attributes and empty inodes
+//! are limited only by the number of inodes.
 
 use crate::error::Errno;
 
 /// The unit of allocation, and the granularity of holes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// The bounds of a [`super::MemFs`].
+/// The limits of a [`super::MemFs`].
 ///
-/// The default, 64 GiB and 16 Mi inodes, is meant as "no bound that a test meets": the memory of
-/// the machine may end first.
+/// The default, 64 GiB and 16 Mi inodes, is larger than any test needs: the machine's memory may
+/// run out first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Most bytes of file contents, counted in pages of 4 KiB; a rest below a page is unused.
+    /// Maximum number of bytes of file contents, in pages of 4 KiB; a remainder below a page is
+    /// unused.
     pub bytes: u64,
-    /// Most inodes, the root included.
+    /// Maximum number of inodes, including the root.
     pub inodes: u64,
 }
 
@@ -26,7 +27,7 @@ impl Default for Capacity {
     }
 }
 
-/// What is taken of a [`Capacity`].
+/// The used part of a [`Capacity`].
 #[derive(Debug)]
 pub(crate) struct Space {
     capacity: Capacity,
@@ -38,7 +39,7 @@ impl Space {
         Self { capacity, pages: 0 }
     }
 
-    /// Takes pages, all or none.
+    /// Takes all pages or none.
     pub fn take(&mut self, pages: u64) -> Result<(), Errno> {
         if pages > self.pages_free() {
             return Err(Errno::NOSPC);
@@ -47,7 +48,7 @@ impl Space {
         Ok(())
     }
 
-    /// Gives pages back.
+    /// Frees pages.
     pub fn give(&mut self, pages: u64) {
         self.pages -= pages;
     }

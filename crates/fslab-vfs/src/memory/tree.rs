@@ -1,7 +1,7 @@
 //! All inodes of a memory file system: finding, creating, naming and forgetting them.
 //!
-//! Invariant: an inode is in the table exactly as long as it has a name, an unreturned lookup or
-//! an open handle. Numbers are used again only where that is asked for.
+//! Invariant: an inode is in the table exactly while it has a name, an unreleased lookup or an open
+//! handle. Numbers are reused only on request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use super::handles::{Handles, Open};
 use super::node::{Content, Node};
 use super::space::{Capacity, Space};
 
-/// Of all inodes, until a number is used again.
+/// Generation of all inodes until a number is reused.
 const FIRST_GENERATION: u64 = 1;
 
 /// The state of a memory file system.
@@ -28,13 +28,13 @@ pub(super) struct Tree {
     pub handles: Handles,
     pub space: Space,
     last_ino: u64,
-    /// Numbers of inodes that went, where they are used again; the last one goes first.
+    /// Numbers of removed inodes, if they are reused; the last one is reused first.
     pub freed: Option<Vec<Ino>>,
     pub access_times: AccessTimes,
     generation: u64,
 }
 
-/// What is to be created.
+/// A new inode to be created.
 pub(super) struct NewNode {
     pub kind: FileKind,
     pub mode: u32,
@@ -85,20 +85,20 @@ impl Tree {
         Ok(self.node(ino)?.attr(ino))
     }
 
-    /// What a name stands for.
+    /// Returns the entry of a name.
     pub fn child(&self, parent: Ino, name: Name<'_>) -> Result<&Slot> {
         let directory = self.node(parent)?.directory()?;
         directory.get(name.as_os_str()).ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// Counts one lookup and describes the inode.
+    /// Counts one lookup and returns the entry of the inode.
     pub fn enter(&mut self, ino: Ino) -> Result<Entry> {
         let node = self.node_mut(ino)?;
         node.lookups += 1;
         Ok(Entry { attr: node.attr(ino), generation: node.generation })
     }
 
-    /// Takes lookups back.
+    /// Releases lookups.
     pub fn forget(&mut self, ino: Ino, lookups: u64) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(lookups);
@@ -128,7 +128,7 @@ impl Tree {
         }
     }
 
-    /// A number that no inode has.
+    /// Returns an unused number.
     fn free_number(&mut self) -> Ino {
         if let Some(ino) = self.freed.as_mut().and_then(Vec::pop) {
             self.generation += 1;
@@ -157,7 +157,7 @@ impl Tree {
         Ok(ino)
     }
 
-    /// Fails where a name can't be made.
+    /// Checks that a name can be created.
     pub fn check_free(&self, parent: Ino, name: Name<'_>) -> Result<()> {
         let node = self.node(parent)?;
         if node.directory()?.get(name.as_os_str()).is_some() {
@@ -166,7 +166,7 @@ impl Tree {
         if node.links == 0 { Err(Errno::NOENT.into()) } else { Ok(()) }
     }
 
-    /// Creates an inode below a directory, and no name for it.
+    /// Creates an inode below a directory, without a name.
     pub fn create_unnamed(
         &mut self,
         request: &Request,
@@ -222,7 +222,7 @@ impl Tree {
         Ok(Inherited::new(&parent, request, kind, mode))
     }
 
-    /// Makes a name stand for an inode and records the change of the directory.
+    /// Sets the inode of a name and updates the times of the directory.
     pub fn set_name(
         &mut self,
         parent: Ino,
@@ -237,7 +237,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes a name away and records the change of the directory.
+    /// Removes a name and updates the times of the directory.
     pub fn clear_name(&mut self, parent: Ino, name: &OsStr, now: Timestamp) -> Result<()> {
         let node = self.node_mut(parent)?;
         node.directory_mut()?.remove(name);
@@ -245,7 +245,7 @@ impl Tree {
         Ok(())
     }
 
-    /// One more name for an inode.
+    /// Adds a name to an inode.
     pub fn link(
         &mut self,
         request: &Request,
@@ -269,7 +269,7 @@ impl Tree {
         self.enter(ino)
     }
 
-    /// Removes the name of anything but a directory.
+    /// Removes a name that is not a directory's.
     pub fn unlink(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let slot = self.child(parent, name)?.clone();
         if slot.kind == FileKind::Directory {
@@ -290,7 +290,7 @@ impl Tree {
         self.drop_link(ino, request.now)
     }
 
-    /// An inode lost a name; a directory has only one.
+    /// Updates an inode that lost a name; a directory has only one.
     pub fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<()> {
         let node = self.node_mut(ino)?;
         node.links = if node.kind == FileKind::Directory { 0 } else { node.links - 1 };

@@ -1,7 +1,7 @@
-//! Extended attributes, with the kernel's bounds and errors.
+//! Extended attributes, with the kernel's limits and errors.
 //!
-//! One value may have 64 KiB and all values of an inode 1 MiB together. (ext4 has room for about
-//! one block or one further inode each; its `ENOSPC` comes earlier.)
+//! One value may have 64 KiB, and all values of an inode 1 MiB together. (ext4 has room for about
+//! one block or one further inode each, so its `ENOSPC` comes earlier.)
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ impl Tree {
         let namespace = Namespace::of(name)?;
         let node = self.node_mut(ino)?;
         namespace.check_kind(node.kind)?;
-        // Removing a list that is not there succeeds, as in the kernel.
+        // Removing a missing list succeeds, as in the kernel.
         if node.xattrs.remove(name).is_none() && !namespace.is_acl() {
             return Err(Errno::NODATA.into());
         }

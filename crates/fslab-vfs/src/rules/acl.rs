@@ -1,22 +1,22 @@
-//! POSIX access control lists, as the kernel's xattrs hold them: their meaning for mode bits and
-//! for what is created below a directory.
+//! POSIX access control lists as stored in the kernel's xattrs: their effect on mode bits and on
+//! files created below a directory.
 //!
-//! The wire format is a 32-bit version (2), then eight bytes an entry: tag, permissions (16 bits
-//! each) and id (32 bits), all little-endian. Lists are kept in this form; [`Acl`] exists only
-//! while one is looked at. Nothing here checks whether somebody may do something.
+//! The wire format is a 32-bit version (2), followed by eight bytes for each entry. An entry has a
+//! tag, permissions (16 bits each) and an id (32 bits), all little-endian. Lists are stored in this
+//! form and parsed into [`Acl`] only for use. This module does not check access.
 
 use crate::error::Errno;
 use crate::types::{FileKind, Permissions};
 
 /// The xattr of a file's own list.
 pub const ACCESS: &str = "system.posix_acl_access";
-/// The xattr of the list that a directory hands down.
+/// The xattr of the list that a directory passes to new files in it.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// The id of entries that name nobody.
+/// The id of entries without a user or group.
 const NO_ID: u32 = u32::MAX;
 
 const USER_OBJECT: u16 = 0x01;
@@ -40,19 +40,19 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Reads the wire format and checks the list; `None` for one without entries, which means no
-    /// list.
+    /// Parses the wire format and checks the list; `None` for one without entries, which stands for
+    /// no list.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for another version, `EINVAL` for what is no list or means nothing.
+    /// `EOPNOTSUPP` for another version, `EINVAL` for malformed or invalid lists.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         Self::decode(bytes)?.map(Self::checked).transpose()
     }
 
-    /// Reads the wire format of a list that may be nonsense; `None` for one without entries.
+    /// Parses the wire format without checking the list; `None` for one without entries.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), for what is no list.
+    /// As for [`parse`](Self::parse), for malformed lists.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Errno> {
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(Errno::INVAL)?;
         if header != VERSION.to_le_bytes() {
@@ -66,16 +66,17 @@ impl Acl {
         Ok((!entries.is_empty()).then_some(Self { entries }))
     }
 
-    /// Refuses a list that means nothing.
+    /// Checks that the list is valid.
     ///
     /// # Errors
-    /// `EINVAL`.
+    /// `EINVAL` if it is not.
     pub fn checked(self) -> Result<Self, Errno> {
         let permissions_exist = self.entries.iter().all(|entry| entry.permissions <= 7);
         if permissions_exist && self.is_well_formed() { Ok(self) } else { Err(Errno::INVAL) }
     }
 
-    /// Tags in order, the three base entries once each, and a mask wherever ids are named.
+    /// Whether tags are in order, the three base entries occur once each, and a mask exists if
+    /// there are named entries.
     fn is_well_formed(&self) -> bool {
         let tags: Vec<u16> = self.entries.iter().map(|entry| entry.tag).collect();
         let count = |tag| tags.iter().filter(|present| **present == tag).count();
@@ -96,13 +97,13 @@ impl Acl {
         bytes
     }
 
-    /// Whether the mode bits say all that the list says.
+    /// Whether the mode bits contain all information of the list.
     #[must_use]
     pub fn is_plain_mode(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// The nine mode bits that show the list: the group's place shows the mask where there is one.
+    /// The nine mode bits for the list: the group bits show the mask if there is one.
     #[must_use]
     pub fn mode_bits(&self) -> u32 {
         let of = |tag| {
@@ -123,8 +124,8 @@ impl Acl {
         self
     }
 
-    /// The access list of a new file below a directory with this default list: no class may do
-    /// more than the creator asked for. Its [`mode_bits`](Self::mode_bits) are the file's.
+    /// The access list of a new file below a directory with this default list. No class gets more
+    /// rights than the creator requested. Its [`mode_bits`](Self::mode_bits) are the file's.
     #[must_use]
     pub fn for_new_file(mut self, mode: u32) -> Self {
         self.update_classes(|present, class| present & class, mode);
@@ -145,11 +146,11 @@ impl Acl {
     }
 }
 
-/// What setting a file's own list does: the new permissions and the list to be stored. A list that
-/// says no more than mode bits becomes mode bits; an empty one is removed.
+/// Computes the effect of setting a file's own list: the new permissions and the list to be stored.
+/// A list equivalent to mode bits is stored as mode bits; an empty one is removed.
 ///
 /// # Errors
-/// As [`Acl::parse`].
+/// As for [`Acl::parse`].
 pub fn set_access(
     permissions: Permissions,
     value: &[u8],
@@ -161,11 +162,11 @@ pub fn set_access(
     Ok((Permissions::new(bits), stored))
 }
 
-/// What setting the list that is handed down does: the list to be stored. Whether it makes sense is
-/// looked at only where there can be one, as in the kernel.
+/// Computes the effect of setting a default list: the list to be stored. As in the kernel, the list
+/// is checked only on directories.
 ///
 /// # Errors
-/// `EACCES` for anything but a directory; as [`Acl::parse`].
+/// `EACCES` for any kind except a directory; otherwise as for [`Acl::parse`].
 pub fn set_default(kind: FileKind, value: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     let decoded = if value.is_empty() { None } else { Acl::decode(value)? };
     match decoded {

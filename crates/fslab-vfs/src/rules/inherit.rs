@@ -1,5 +1,5 @@
-//! What a new inode takes over from its directory and its creator: group, set-group-id bit,
-//! default access control list, and the mode bits that follow.
+//! Properties that a new inode inherits from its directory and its creator: group, set-group-id
+//! bit, default access control list, and the resulting mode bits.
 
 use crate::types::{FileKind, Permissions, Request};
 
@@ -12,7 +12,7 @@ pub struct Parent<'a> {
     pub permissions: Permissions,
     /// Its group.
     pub gid: u32,
-    /// The list it hands down, as its xattr holds it.
+    /// Its default list, in the form of its xattr.
     pub default_acl: Option<&'a [u8]>,
 }
 
@@ -23,15 +23,15 @@ pub struct Inherited {
     pub permissions: Permissions,
     /// Its group.
     pub gid: u32,
-    /// Its own list, where the permission bits don't say all.
+    /// Its own list, if the permission bits are not sufficient.
     pub access_acl: Option<Vec<u8>>,
-    /// The list it hands down itself.
+    /// Its default list.
     pub default_acl: Option<Vec<u8>>,
 }
 
 impl Inherited {
-    /// Computes ownership and permissions of an inode to be created in a directory. `mode` is
-    /// before the umask.
+    /// Computes ownership and permissions of a new inode in a directory. `mode` is before the
+    /// umask.
     #[must_use]
     pub fn new(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: u32) -> Self {
         let (gid, mode) = group_and_mode(parent, request, kind, mode);
@@ -55,7 +55,7 @@ impl Inherited {
     }
 }
 
-/// The umask does not apply to symbolic links, whose mode means nothing.
+/// The umask does not apply to symbolic links, whose mode has no meaning.
 fn umask_for(request: &Request, kind: FileKind) -> u32 {
     if kind == FileKind::Symlink { 0 } else { request.umask }
 }
@@ -76,16 +76,16 @@ fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: 
     (parent.gid, mode)
 }
 
-/// Whether the caller may leave a set-group-id bit on what is made below the directory. Of the
-/// caller's groups only those are known here that the request names.
+/// Whether the caller may keep a set-group-id bit on a new file in the directory. Only those of the
+/// caller's groups that the request names are known here.
 fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
     let caller = &request.credentials;
     let named = request.creation.groups.as_deref().unwrap_or_default();
     caller.uid == 0 || caller.gid == parent.gid || named.contains(&parent.gid)
 }
 
-/// Only valid lists are stored through this house; one that another program left and that means
-/// nothing hands nothing down.
+/// Parses the directory's default list. fslab stores only valid lists; an invalid one left by
+/// another program is ignored.
 fn default_acl(parent: &Parent<'_>) -> Option<Acl> {
     Acl::parse(parent.default_acl?).ok().flatten()
 }

@@ -12,16 +12,16 @@ const NAME_BYTES_MAX: usize = 255;
 /// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// How a name is treated.
+/// The class of an attribute name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// For files and directories only.
+    /// `user.`: for files and directories only.
     User,
-    /// `trusted.` and `security.`: for every kind.
+    /// `trusted.` and `security.`: for every kind of inode.
     Privileged,
     /// A file's own access control list.
     AccessAcl,
-    /// The access control list that a directory hands down.
+    /// The default access control list of a directory.
     DefaultAcl,
 }
 
@@ -29,8 +29,8 @@ impl Namespace {
     /// The namespace of a name.
     ///
     /// # Errors
-    /// `ERANGE` for a name of impossible length, `EINVAL` for one that is only a prefix,
-    /// `EOPNOTSUPP` for one of no known namespace.
+    /// `ERANGE` for a name of invalid length, `EINVAL` for a mere prefix, `EOPNOTSUPP` for an
+    /// unknown namespace.
     pub fn of(name: &OsStr) -> Result<Self, Errno> {
         let bytes = name.as_bytes();
         if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX {
@@ -64,7 +64,7 @@ impl Namespace {
     /// Whether inodes of this kind may have attributes of the namespace.
     ///
     /// # Errors
-    /// `EPERM` and `EOPNOTSUPP`, as the kernel answers.
+    /// `EPERM` or `EOPNOTSUPP`, as in the kernel.
     pub fn check_kind(self, kind: FileKind) -> Result<(), Errno> {
         match (self, kind) {
             (Self::User, FileKind::Regular | FileKind::Directory) => Ok(()),

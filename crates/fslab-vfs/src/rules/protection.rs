@@ -6,11 +6,10 @@ use crate::file_system::FileSystem;
 use crate::types::{Ino, Request};
 
 impl FileAttr {
-    /// Refuses attributes that would make a file immutable or append only, or no longer so.
+    /// Refuses attributes that would set or clear the immutable or append-only flag.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for such a change, and what `file_system` answers to the question how the
-    /// flags are now.
+    /// `EOPNOTSUPP` for such a change; errors of `file_system` when reading the current flags.
     pub fn refuse_change_of_protection(
         &self,
         file_system: &dyn FileSystem,

@@ -1,17 +1,17 @@
-//! What a change of a file leaves of its set-id bits: the rule of Linux 6.2 and later
+//! The effect of file changes on set-id bits: the rule of Linux 6.2 and later
 //! (`setattr_should_drop_suidgid`), in one place for all leaves.
 //!
-//! A caller who has CAP_FSETID keeps both bits. For all others, set-user-id goes. Set-group-id goes
-//! where the group may execute the file, and from files of groups to which the caller does not
-//! belong.
+//! A caller with CAP_FSETID keeps both bits. For all others, the set-user-id bit is cleared. The
+//! set-group-id bit is cleared if the group may execute the file, or if the caller does not belong
+//! to the file's group.
 
 use fslab_sys::credentials::{belongs_to_group, has_capability};
 use rustix::thread::CapabilitySet;
 
 use crate::types::{Permissions, Request};
 
-/// Whether the caller has CAP_FSETID. A caller in this process gives no thread id: for those, root
-/// has it.
+/// Whether the caller has CAP_FSETID. A caller in this process has no thread id; there, root has
+/// it.
 #[must_use]
 pub fn may_keep(request: &Request) -> bool {
     match request.pid {
@@ -20,15 +20,15 @@ pub fn may_keep(request: &Request) -> bool {
     }
 }
 
-/// What a caller without CAP_FSETID leaves of the permissions of a regular file of a group whose
-/// contents he changes.
+/// The permissions of a regular file after a caller without CAP_FSETID has changed its contents.
+/// `gid` is the file's group.
 #[must_use]
 pub fn after_change(before: Permissions, gid: u32, request: &Request) -> Permissions {
     without(before, || is_member(request, gid))
 }
 
-/// What a new owner or group leaves of the permissions of anything but a directory, whoever the
-/// caller is. `gid` is the group before.
+/// The permissions of anything except a directory after a change of owner or group by any caller.
+/// `gid` is the earlier group.
 #[must_use]
 pub fn after_change_of_owner(before: Permissions, gid: u32, request: &Request) -> Permissions {
     without(before, || is_member(request, gid) || may_keep(request))
@@ -44,7 +44,7 @@ fn without(before: Permissions, may_keep_group: impl FnOnce() -> bool) -> Permis
     Permissions::new(if goes { bits & !Permissions::SET_GID } else { bits })
 }
 
-/// Whether the caller belongs to a group, as far as the request or the system tells.
+/// Whether the caller belongs to a group, as far as the request or the system shows.
 fn is_member(request: &Request, gid: u32) -> bool {
     let named = request.creation.groups.as_deref().unwrap_or_default();
     request.credentials.gid == gid
@@ -61,7 +61,8 @@ mod tests {
     fn set_id_bits_go_as_on_ext4() {
         let of = |uid, gid| Request { credentials: Credentials { uid, gid }, ..Request::default() };
         let (root, member, other) = (of(0, 0), of(1000, 77), of(1000, 1000));
-        // Before, after a change by a member and by another, after a change of owner by root.
+        // Initial bits; bits after a change by a member, by another user, and after a change of
+        // owner by root.
         for (before, by_member, by_other, of_owner) in [
             (0o2666, 0o2666, 0o666, 0o2666),
             (0o2676, 0o676, 0o676, 0o676),

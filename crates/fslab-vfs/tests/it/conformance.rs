@@ -12,7 +12,7 @@ fn names_are_unique_and_many() {
     assert!(names.len() >= 120, "only {} cases", names.len());
 }
 
-/// Case by case, so that what each leaves behind is seen.
+/// Runs the cases one by one, so that leaks of each are found.
 #[test]
 fn memory_passes_and_forgets_everything() {
     let mut failures = Vec::new();

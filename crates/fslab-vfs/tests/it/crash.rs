@@ -1,5 +1,5 @@
-//! The crash doubles: what they may lose and what they must keep, and that they catch protocols
-//! that forget a sync.
+//! The crash doubles: which data they may lose or must keep, and whether they catch protocols that
+//! lack a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -26,10 +26,10 @@ fn the_double_is_a_file_system() {
     assert!(answer.is_ok(), "{}", answer.unwrap_err());
 }
 
-/// What can be seen of a file: kind, permissions, links, size, bytes or target, xattrs.
+/// Visible properties of a file: kind, permissions, links, size, bytes or target, xattrs.
 type Facts = (FileKind, u32, u32, u64, Vec<u8>, Vec<(String, Vec<u8>)>);
 
-/// Everything in a file system by path.
+/// All files of a file system by path.
 fn tree(subject: &dyn FileSystem) -> BTreeMap<String, Facts> {
     let client = Client::new(subject);
     let mut found = BTreeMap::new();
@@ -77,7 +77,7 @@ fn same(found: &BTreeMap<String, Facts>, lived: &BTreeMap<String, Facts>) -> Res
     Ok(())
 }
 
-/// One random change, which may fail.
+/// Makes one random change, which may fail.
 fn change_something(client: &Client<'_>, draws: &mut Pcg64Mcg) -> fslab_vfs::Result<()> {
     let name = |draws: &mut Pcg64Mcg| ["a", "b", "c", "d"][draws.random_range(0..4)];
     let (one, other) = (name(draws), name(draws));
@@ -118,8 +118,7 @@ fn change_contents(
     }
 }
 
-/// The recorded effects are all that happened: applied one after the other they give the same
-/// file system as lived.
+/// The recorded effects are complete: applied one after the other, they give the same file system.
 #[test]
 fn where_everything_survives_nothing_is_missing() {
     let seed = environment::seed();
@@ -186,7 +185,7 @@ fn after(crash: &CrashFs, point: usize, order: Order) -> BTreeSet<String> {
     found
 }
 
-/// A file of one sector, synced with its name.
+/// Creates a file of one sector and syncs it and its name.
 fn synced_file<'c>(client: &'c Client<'_>, name: &str, byte: u8) -> File<'c> {
     let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::empty()).unwrap();
     file.write_all(0, &[byte; 512]).unwrap();
@@ -283,13 +282,13 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
     }
 }
 
-/// The punch is durable by what another file's sync commits, before what it had emptied.
+/// The sync of another file makes the punch durable before the punched data.
 #[test]
 fn older_data_that_is_synced_does_not_come_back_into_what_was_punched() {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
     let [file, other] = ["f", "g"].map(|name| synced_file(&client, name, 1));
-    // A size that grows would have its data with it.
+    // The sync of a growing size would include its data.
     file.truncate(8192).unwrap();
     file.fsync(false).unwrap();
     file.write_all(0, &[2; 8192]).unwrap();
@@ -322,12 +321,12 @@ fn what_is_written_through_a_synced_descriptor_stays() {
     }
 }
 
-// Protocols, with and without what makes them right.
+// Protocols, with and without the sync that makes them correct.
 
-/// How a test replaces the contents of the file `f`, with or without its first sync.
+/// A way to replace the contents of the file `f`, with or without its first sync.
 type Protocol = fn(&Client<'_>, u8, bool);
 
-/// The new contents beside the old under another name, then renamed over them.
+/// Writes the new contents under another name, then renames the file over the old one.
 fn replace_by_rename(client: &Client<'_>, byte: u8, with_sync: bool) {
     let (_, file) = client.create(Ino::ROOT, "new", 0o644, OpenMode::empty()).unwrap();
     file.write_all(0, &[byte; 2000]).unwrap();
@@ -338,7 +337,7 @@ fn replace_by_rename(client: &Client<'_>, byte: u8, with_sync: bool) {
     client.sync_directory(Ino::ROOT).unwrap();
 }
 
-/// The new contents into a journal, then in place, then the journal is emptied.
+/// Writes the new contents to a journal and then in place, then empties the journal.
 fn double_write(client: &Client<'_>, byte: u8, with_sync: bool) {
     let open = |name| {
         let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
@@ -361,7 +360,7 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes).to_le_bytes()
 }
 
-/// Reads `f` as a program would after a crash: a whole record in the journal counts before it.
+/// Reads `f` as a program would after a crash: a complete record in the journal takes precedence.
 fn recovered(state: &dyn FileSystem) -> Vec<u8> {
     let client = Client::new(state);
     let read = |name| match client.lookup(Ino::ROOT, name) {
@@ -375,8 +374,8 @@ fn recovered(state: &dyn FileSystem) -> Vec<u8> {
     }
 }
 
-/// Replaces the contents three times; after a crash anywhere, the old or the new are there, whole,
-/// and the new once the protocol is through.
+/// Replaces the contents three times. After a crash anywhere, the old or the new contents are
+/// complete, and the new ones once the protocol has finished.
 fn survives(protocol: Protocol, with_sync: bool, order: Order) -> Result<usize, String> {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
@@ -419,7 +418,7 @@ fn a_forgotten_fsync_is_caught_and_a_right_protocol_passes() {
 
 const DEVICE_BYTES: u64 = 16 << 10;
 
-/// Writes a record and then, behind it, the sector that makes it count.
+/// Writes a record and then the sector that makes it valid.
 fn commit(device: &CrashDevice, byte: u8, with_flush: bool) {
     device.write_at(512, &[byte; 4096]).unwrap();
     if with_flush {
@@ -440,7 +439,7 @@ fn device_survives(with_flush: bool) -> Result<usize, String> {
         let found = state.open().unwrap();
         let mut bytes = vec![0; DEVICE_BYTES as usize];
         found.read_at(0, &mut bytes).unwrap();
-        // The record of the old head was overwritten in place: only a head that says 2 is checked.
+        // The old record was overwritten in place, so only a record with head 2 is checked.
         match bytes[0] {
             1 if state.point >= end => Err("the second record is lost".to_owned()),
             2 if bytes[512..4608].iter().any(|byte| *byte != 2) => Err("torn record".to_owned()),

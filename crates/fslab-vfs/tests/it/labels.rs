@@ -1,4 +1,4 @@
-//! Attributes that security modules want on new files from their beginning.
+//! Attributes that security modules want on new files at their creation.
 
 use std::ffi::OsString;
 
@@ -16,7 +16,8 @@ fn labelled(subject: &dyn FileSystem, label: &str) -> Request {
     Request { creation, ..Client::new(subject).request() }
 }
 
-/// Each way to create, under [`NAME`] but for the last; gives back what it was given.
+/// All ways to create an inode, with the name [`NAME`] except for the last; the lookups are
+/// released.
 type Create = fn(&dyn FileSystem, &Request, Name<'_>) -> Result<Ino>;
 
 const WAYS: [Create; 5] = [
@@ -74,7 +75,7 @@ fn labels_are_there_from_the_beginning() {
 fn a_file_that_can_not_be_labelled_is_not_made() {
     let name = Name::new(NAME.as_ref()).unwrap();
     for (subject, directory) in subjects() {
-        // No file system has attributes of such a name.
+        // No file system supports attributes with this name.
         let request = labelled(&*subject, "nowhere.test");
         for way in WAYS {
             let refused = way(&*subject, &request, name).unwrap_err().errno();

@@ -1,5 +1,5 @@
-//! A host directory whose tree has a life of its own: other file systems mounted in it, names that
-//! others make and remove, callers with fewer rights, blocks on a device.
+//! A host directory whose tree is used by others: mounted file systems, names that other processes
+//! create and remove, callers with fewer rights, blocks on a device.
 
 use fslab_vfs_testing::scratch;
 use std::fs;
@@ -38,13 +38,13 @@ fn tmpfs_on(path: PathBuf) -> Mount {
     Mount::new(Path::new("tmpfs"), &path, "tmpfs", "").unwrap()
 }
 
-/// How many descriptors this process has open below a path.
+/// Number of descriptors of this process below a path.
 fn descriptors_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter(|open| fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))).count()
 }
 
-/// Two file systems of one kind number their inodes alike.
+/// Two file systems of one kind use the same inode numbers.
 #[test]
 fn a_file_system_mounted_below_is_served_beside_the_root() {
     if !is_root("a_file_system_mounted_below_is_served_beside_the_root") {
@@ -100,7 +100,7 @@ fn changes_both(client: &Client<'_>, inner: Ino) {
     client.subject().syncfs(&client.request(), Ino::ROOT).unwrap();
 }
 
-/// A new file system on an image, mounted; the mount goes first.
+/// Makes and mounts a new file system on an image; the mount is dropped before the device.
 fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
     fs::File::create(image).unwrap().set_len(320 << 20).unwrap();
     make(kind, image, &[]).unwrap();
@@ -111,7 +111,7 @@ fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
     (Mount::new(device.path(), &point, kind.name(), "").unwrap(), device)
 }
 
-/// Descriptors of this process below a path that are more than names (O_PATH).
+/// Number of descriptors of this process below a path, without `O_PATH` ones.
 fn open_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|open| {
         fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))
@@ -126,7 +126,7 @@ fn is_more_than_a_name(line: &str) -> bool {
     flags.is_some_and(|flags| flags.unwrap() & rustix::fs::OFlags::PATH.bits() == 0)
 }
 
-/// Each subvolume has a device number of its own, and there may be thousands.
+/// Each subvolume has its own device number, and there may be thousands.
 #[test]
 fn subvolumes_of_one_mount_share_a_descriptor() {
     const TEST: &str = "subvolumes_of_one_mount_share_a_descriptor";
@@ -158,7 +158,7 @@ fn subvolumes_of_one_mount_share_a_descriptor() {
     mount.unmount().unwrap();
 }
 
-/// The numbers that last of files, which are looked up in their order by a file system of its own.
+/// The lasting numbers of files, looked up in this order through a new file system.
 fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<String, u64> {
     let host = host(root);
     let client = Client::new(&host);
@@ -173,7 +173,7 @@ fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<St
     paths.iter().map(|path| ((*path).to_owned(), number(path))).collect()
 }
 
-/// Files of one lower number are told apart, and in every session alike.
+/// Files with the same lower number get different numbers, which are the same in every session.
 #[track_caller]
 fn numbers_last(root: &Path, paths: [&str; 3]) {
     let own = fs::metadata(root.join(paths[0])).unwrap().ino();
@@ -203,7 +203,7 @@ fn numbers_that_last_do_not_tell_in_which_order_devices_were_met() {
     outer.unmount().unwrap();
 }
 
-/// What a snapshot holds has the numbers and the times of birth of what it was made of.
+/// Files in a snapshot have the same numbers and creation times as their originals.
 #[test]
 fn snapshots_have_numbers_of_their_own() {
     const TEST: &str = "snapshots_have_numbers_of_their_own";
@@ -230,7 +230,7 @@ fn snapshots_have_numbers_of_their_own() {
     mount.unmount().unwrap();
 }
 
-/// What is not yet written back has no place; asking gives it one.
+/// Data that is not written back has no place; requesting extents allocates it.
 #[test]
 fn extents_are_where_the_bytes_are() {
     const PIECE: usize = 64 << 10;
@@ -298,7 +298,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
     });
 }
 
-/// Names are looked up in two steps; between them a name may come to stand for something else.
+/// A lookup takes two steps; between them a name may be moved to another inode.
 #[test]
 fn a_name_that_changes_sides_is_found_as_one_or_the_other() {
     const LOOKUPS: usize = 20_000;
@@ -326,7 +326,7 @@ fn exchange(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Whether what was found has the size that its inode has.
+/// Whether the found attributes have the size of their inode.
 fn is_one_file(client: &Client<'_>, name: &str) -> bool {
     let found = client.lookup(Ino::ROOT, name).unwrap();
     let asked = client.attr(found.ino).unwrap();
@@ -334,7 +334,7 @@ fn is_one_file(client: &Client<'_>, name: &str) -> bool {
     found.size == asked.size
 }
 
-/// Where handles tell the number, looking a name up opens nothing.
+/// If handles contain the number, a lookup opens no file.
 #[test]
 fn handles_of_common_file_systems_tell_the_number() {
     if !is_root("handles_of_common_file_systems_tell_the_number") {
@@ -364,7 +364,7 @@ fn tells_the_number(directory: &Path) {
     assert_eq!(named.number(), Some(number), "{}", path.display());
 }
 
-/// What was delivered before an error must reach the reader.
+/// Entries delivered before an error must reach the reader.
 #[test]
 fn a_directory_removed_while_it_is_listed_keeps_what_was_read() {
     let directory = scratch();
@@ -383,7 +383,7 @@ fn a_directory_removed_while_it_is_listed_keeps_what_was_read() {
     listing.close().unwrap();
 }
 
-/// An opening must wait for who holds a lease on the lower file, not fail.
+/// An open must wait for the holder of a lease on the lower file, not fail.
 #[test]
 fn lower_files_are_opened_as_their_users_would() {
     let directory = scratch();
@@ -411,7 +411,7 @@ fn only_root_sees_the_names_of_trusted_attributes() {
     assert_eq!(root.as_user(1234, 1234).listxattr(ino).unwrap(), ["user.known"]);
 }
 
-/// As a write does: nobody says in these requests whether the caller may keep the bits.
+/// As for a write: these requests do not say whether the caller may keep the bits.
 #[test]
 fn reserving_punching_and_copying_clear_set_id_bits() {
     if !is_root("reserving_punching_and_copying_clear_set_id_bits") {

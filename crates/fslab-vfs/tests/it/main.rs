@@ -1,4 +1,4 @@
-//! The leaves, under the conformance suite and the model test.
+//! The leaves under the conformance suite and the model test.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 

@@ -1,4 +1,4 @@
-//! What only the memory leaf promises: its bounds, and that it forgets.
+//! Guarantees of the memory leaf only: its limits, and that it forgets inodes.
 
 use fslab_vfs::{Capacity, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, XattrMode};
 use fslab_vfs_testing::client::Client;
@@ -55,7 +55,7 @@ fn reservation_is_whole_or_nothing() {
     let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
     assert_eq!(errno(file.fallocate(0, 5 * PAGE, FallocateMode::empty())), Some(Errno::NOSPC));
     assert_eq!((file.attr().unwrap().size, pages_free(&memory)), (0, 4));
-    // Far more than fits must be refused at once, not page by page.
+    // A request far beyond the capacity must be refused at once, not page by page.
     let all = i64::MAX as u64;
     assert_eq!(errno(file.fallocate(0, all, FallocateMode::empty())), Some(Errno::NOSPC));
     file.fallocate(PAGE, 3 * PAGE, FallocateMode::empty()).unwrap();

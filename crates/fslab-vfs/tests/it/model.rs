@@ -1,4 +1,4 @@
-//! The model test over the leaves, and over itself.
+//! The model test over the leaves, and tests of the model test.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn memory() -> Box<dyn FileSystem> {
     Box::new(MemFs::default())
 }
 
-/// Watches and changes nothing.
+/// An observer that changes nothing.
 struct Null(Box<dyn FileSystem>);
 
 impl FileSystem for Null {
@@ -41,8 +41,8 @@ fn host_directories_agree_with_memory() {
     }
 }
 
-/// What the directory's file system does not have: tmpfs can't zero ranges, and a mount may not be
-/// able to create files without a name.
+/// Operations that the directory's file system lacks: tmpfs can't zero ranges, and a mount may not
+/// support files without a name.
 fn lacking(path: &Path) -> Vec<LeftOut> {
     let subject = host::make(path);
     let client = Client::new(&*subject);

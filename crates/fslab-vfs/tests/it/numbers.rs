@@ -1,4 +1,5 @@
-//! Host directories that find inodes by their numbers alone, over each lower file system that can.
+//! Host directories that find inodes by their numbers alone, over each lower file system that
+//! supports it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +19,7 @@ use fslab_vfs_testing::scratch;
 use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
-/// A new file system of its own; the mount goes first.
+/// A new file system; the mount is dropped before the device.
 struct Ground {
     mount: Mount,
     _device: LoopDevice,
@@ -27,7 +28,7 @@ struct Ground {
 
 impl Ground {
     fn new(kind: Kind) -> Self {
-        // The least that mkfs.xfs makes.
+        // The smallest size that mkfs.xfs accepts.
         const BYTES: u64 = 320 << 20;
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
@@ -44,7 +45,7 @@ impl Ground {
     }
 }
 
-/// The kinds of file systems below which numbers lead to files, as far as they can be made here.
+/// The kinds of file systems that can find files by number, as far as they can be made here.
 fn kinds(test: &str) -> Vec<Kind> {
     if !rustix::process::geteuid().is_root() {
         skip(test, "not root");
@@ -69,7 +70,7 @@ fn request(subject: &dyn FileSystem) -> Request {
     Client::new(subject).request()
 }
 
-/// Looks a path up and gives all lookups back.
+/// Looks up a path and releases all lookups.
 #[track_caller]
 fn looked_up(subject: &dyn FileSystem, path: &str) -> Entry {
     let client = Client::new(subject);
@@ -84,7 +85,7 @@ fn looked_up(subject: &dyn FileSystem, path: &str) -> Entry {
     entry
 }
 
-/// What a number leads to; the lookup is given back.
+/// Resolves a number and releases the lookup.
 fn resolved(subject: &dyn FileSystem, ino: Ino) -> Result<Entry> {
     let found = subject.resolve(&request(subject), ino);
     found.iter().for_each(|entry| subject.forget(entry.attr.ino, 1));
@@ -96,13 +97,13 @@ fn is_stale(answer: Result<Entry>) {
     assert_eq!(answer.map_err(|error| error.errno()), Err(Errno::STALE));
 }
 
-/// Has the lower file system forget what nobody uses.
+/// Makes the lower file system forget unused inodes.
 fn drop_caches(root: &Path) {
     rustix::fs::syncfs(fs::File::open(root).unwrap()).unwrap();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// Makes files until one has a number that was used before.
+/// Creates files until one gets a certain reused number.
 #[track_caller]
 fn made_with_number(directory: &Path, number: u64) -> PathBuf {
     for attempt in 0..4096 {
@@ -179,7 +180,7 @@ fn directories_above_are_found_up_to_the_root() {
         }
         assert_eq!(host.remembered_inodes(), 1);
 
-        // One that was moved out of the tree has nothing above it any more.
+        // A directory that was moved out of the tree no longer has a parent in it.
         let part = self::host(&ground.root().join("directory"));
         let client = Client::new(&part);
         let moved = client.lookup(Ino::ROOT, "inner").unwrap().ino;
@@ -196,7 +197,7 @@ fn numbers_of_removed_files_lead_nowhere() {
         fs::write(&path, "bytes").unwrap();
         let host = host(ground.root());
         let known = looked_up(&host, "file");
-        // Also while somebody has it open, and it can still be opened by its handle.
+        // This also holds while a process has it open, and its handle can still be opened.
         let open = fs::File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         is_stale(resolved(&host, known.attr.ino));
@@ -210,7 +211,7 @@ fn numbers_of_removed_files_lead_nowhere() {
 #[test]
 fn a_number_that_was_used_again_has_another_generation() {
     for kind in kinds("a_number_that_was_used_again_has_another_generation") {
-        // Btrfs uses no number again.
+        // Btrfs reuses no numbers.
         if kind == Kind::Btrfs {
             continue;
         }
@@ -228,7 +229,7 @@ fn a_number_that_was_used_again_has_another_generation() {
     }
 }
 
-/// While an earlier inode of the number is remembered, the number means that one.
+/// While an earlier inode with the number is in use, the number stands for that inode.
 #[test]
 fn a_number_never_leads_to_a_later_inode_of_another_number() {
     for kind in kinds("a_number_never_leads_to_a_later_inode_of_another_number") {
@@ -265,8 +266,7 @@ fn numbers_outside_of_the_tree_lead_nowhere() {
         for path in ["outside", "tree/inside"] {
             is_stale(resolved(&part, number(path)));
         }
-        // Numbers that are the file system's own, or none at all; and that of the root, which has
-        // another one here.
+        // Reserved or invalid numbers, and that of the root, which has another number here.
         let whole = host(ground.root());
         let own = (2..11).chain([129, 130, number("").0, 1 << 31, 1 << 32, 1 << 62, 1 << 63]);
         for ino in own.map(Ino) {
@@ -293,7 +293,7 @@ fn file_systems_without_numbers_to_open_resolve_nothing() {
     assert!(!HostFs::open(ground.root(), &options).unwrap().can_resolve());
 }
 
-/// Subvolumes number their files alike, and a snapshot has generations that are the same, too.
+/// Subvolumes use the same numbers, and a snapshot also has the same generations.
 #[test]
 fn numbers_do_not_lead_into_other_subvolumes() {
     const TEST: &str = "numbers_do_not_lead_into_other_subvolumes";
@@ -325,7 +325,7 @@ fn numbers_do_not_lead_into_other_subvolumes() {
     let copy = resolved(&snapshot, Ino(ino)).unwrap();
     assert_eq!(copy.attr.size, 11);
     assert_ne!(copy.generation as u32, known.generation as u32);
-    // Of the volume above, these numbers are in use.
+    // The volume above uses these numbers.
     let above = fs::metadata(ground.root().join("7")).unwrap().ino();
     assert!(above > ino);
     is_stale(resolved(&volume, Ino(above)));
@@ -340,8 +340,8 @@ fn numbers_do_not_lead_into_other_subvolumes() {
     assert_ne!(other_session.generation as u32, below.generation as u32);
 }
 
-/// A copy of a file system has the same handles for other files. Which of them is met under which
-/// number is a matter of the session.
+/// A copy of a file system has the same handles for other files. The numbers of both depend on the
+/// session.
 #[test]
 fn generations_tell_file_systems_met_in_other_sessions_apart() {
     if kinds("generations_tell_file_systems_met_in_other_sessions_apart").is_empty() {
@@ -387,7 +387,7 @@ fn numbers_do_not_lead_to_what_a_locked_tree_hides() {
     }
 }
 
-/// As of a process that takes over what another one served.
+/// As in a process that takes over a tree from another one.
 #[test]
 fn operations_find_unknown_numbers_where_that_was_asked_for() {
     for kind in kinds("operations_find_unknown_numbers_where_that_was_asked_for") {
@@ -411,7 +411,7 @@ fn operations_find_unknown_numbers_where_that_was_asked_for() {
         host.let_go(file);
         drop(client);
 
-        // The kernel gives back what it counted: more than was looked up here, and less.
+        // The kernel releases its own count of lookups: more than were counted here, and fewer.
         host.forget(file, 7);
         host.forget(file, 7);
         host.forget(directory, 1);

@@ -1,6 +1,6 @@
-//! Expressions of licences, as manifests have them: `MIT OR (Apache-2.0 WITH X AND BSD-2-Clause)`.
+//! Licence expressions, as in manifests: `MIT OR (Apache-2.0 WITH X AND BSD-2-Clause)`.
 
-/// Whether licences that are allowed are enough; nothing where the text is no expression.
+/// Whether the allowed licences satisfy the expression; `None` if the text is not an expression.
 pub fn holds(text: &str, allows: &dyn Fn(&str) -> bool) -> Option<bool> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();

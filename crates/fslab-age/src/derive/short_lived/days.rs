@@ -10,18 +10,18 @@ use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
 use crate::workload::{Operation, OperationKind};
 
-/// Files that lived less than a day, by the days on which they were made. A day without any counts:
+/// Files that lived less than a day, by the day of their creation. A day without files counts too:
 /// on some days nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Days {
     days: Vec<Vec<Brief>>,
 }
 
-/// No recording is longer, in days: what somebody numbered wrong is not to decide how much memory
-/// is taken.
+/// Maximum length of a recording in days. Wrong times must not determine how much memory is
+/// allocated.
 const DAYS_MAX: u64 = 36_500;
 
-/// A file that has not gone yet.
+/// A file that has not been removed yet.
 #[derive(Clone, Copy)]
 struct Living {
     made_ns: u64,
@@ -30,10 +30,11 @@ struct Living {
 }
 
 impl Days {
-    /// The days of a workload, whatever it was recorded by or made from.
+    /// Collects the days of a workload from any source.
     ///
     /// # Errors
-    /// Those of the operations, and where none of its files lived less than a day.
+    /// Errors of the operations. Also fails if no file lived less than a day, or if the recording
+    /// is too long.
     pub fn of(operations: impl Iterator<Item = Result<Operation>>) -> Result<Self> {
         let mut living: HashMap<u64, Living> = HashMap::new();
         let mut gone: BTreeMap<u64, Vec<(Living, u64)>> = BTreeMap::new();
@@ -71,13 +72,13 @@ impl Days {
         Ok(Self { days: days.map(|files| ranked(&files)).collect() })
     }
 
-    /// How many days, and files on all of them.
+    /// Returns the number of days, and the number of files on all of them.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.days.len(), self.days.iter().map(Vec::len).sum())
     }
 
-    /// The files of one of them.
+    /// Returns the files of a random day.
     pub(super) fn draw(&self, random: &mut Pcg64) -> &[Brief] {
         &self.days[random.random_range(0..self.days.len())]
     }
@@ -90,7 +91,7 @@ fn too_long(last_day: u64) -> Error {
     ))
 }
 
-/// The files of a day in the order of their making, with the ranks of their directories.
+/// Returns the files of a day in order of creation, with the ranks of their directories.
 fn ranked(files: &[(Living, u64)]) -> Vec<Brief> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     files.iter().for_each(|(file, _)| *counts.entry(file.directory).or_default() += 1);
@@ -131,7 +132,7 @@ mod tests {
             file(1, 7, HOUR, 10, 2 * HOUR),
             file(2, 8, HOUR, 20, 3 * HOUR),
             file(3, 8, 5 * HOUR, 30, 6 * HOUR),
-            // A day and more, and over midnight.
+            // A file that lived longer than a day, and one that lived past midnight.
             file(4, 8, 6 * HOUR, 40, 31 * HOUR),
             file(5, 9, 47 * HOUR, 50, 50 * HOUR),
         ];
@@ -151,7 +152,7 @@ mod tests {
         assert!(Days::of(std::iter::empty()).is_err());
     }
 
-    /// Nothing of a recording is left out in silence.
+    /// No part of a recording is dropped silently.
     #[test]
     fn a_recording_of_more_than_a_hundred_years_is_refused() {
         let of = |day: u64| {

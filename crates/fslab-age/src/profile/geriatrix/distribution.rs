@@ -1,19 +1,19 @@
-//! The three files: a number of rows, the rows, and whatever the author adds behind them.
+//! The three distribution files: a number of rows, the rows, then any text of the author.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// None has more rows.
+/// Maximum number of rows in a distribution.
 const ROWS_MAX: usize = 10_000;
 
-/// A file is not larger than this, in bytes.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Depths are not above this.
+/// Maximum depth.
 const DEPTH_MAX: u64 = 200;
 
-/// No depth has more directories.
+/// Maximum number of directories at one depth.
 const DIRECTORIES_MAX: u64 = 1_000_000;
 
 /// A value and its share of all files.
@@ -21,38 +21,38 @@ const DIRECTORIES_MAX: u64 = 1_000_000;
 pub struct Bucket {
     /// The upper bound of an age, in any unit, or a size in bytes.
     pub value: f64,
-    /// From 0 to 1; those of a distribution make 1.
+    /// From 0 to 1; the shares of a distribution sum to 1.
     pub share: f64,
 }
 
-/// A depth, its share of all files, and how many directories it has.
+/// A depth, its share of all files, and its number of directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Depth {
-    /// 1 is the root.
+    /// The depth; 1 is the root.
     pub depth: u64,
-    /// From 0 to 1; those of all depths make 1.
+    /// From 0 to 1; the shares of all depths sum to 1.
     pub share: f64,
-    /// At least 1; the root is one, whatever the file says.
+    /// Number of directories, at least 1; always 1 for the root.
     pub directories: u64,
 }
 
-/// How files are to be distributed.
+/// The wanted distributions of files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distributions {
     /// Upper bounds of ages relative to the last, and the shares of files up to them.
     pub ages: Vec<Bucket>,
     /// Sizes in bytes.
     pub sizes: Vec<Bucket>,
-    /// Depths; the root alone where there was no such file.
+    /// Depths; only the root if there is no such file.
     pub depths: Vec<Depth>,
 }
 
 impl Distributions {
-    /// Reads `age_distribution.txt`, `size_distribution.txt` and, if it is there,
-    /// `dir_distribution.txt` of a directory, under which names Geriatrix has its profiles.
+    /// Reads `age_distribution.txt`, `size_distribution.txt` and, if it exists,
+    /// `dir_distribution.txt` from a directory. Geriatrix uses these names for its profiles.
     ///
     /// # Errors
-    /// The line that can't be so, and what the system answers.
+    /// The first invalid line, or an error of the system.
     pub fn read(directory: &Path) -> Result<Self> {
         let ages = buckets(&directory.join("age_distribution.txt"))?;
         let sizes = buckets(&directory.join("size_distribution.txt"))?;
@@ -95,7 +95,7 @@ struct Row {
     numbers: Vec<f64>,
 }
 
-/// The rows of a file; the first of their numbers rises.
+/// Returns the rows of a file; their first numbers must increase.
 fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     let length = path.metadata().map_err(Error::file(path))?.len();
     if length > FILE_BYTES_MAX {
@@ -126,7 +126,7 @@ fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     Err(wrong(path, 1, "there are fewer rows than the first line says"))
 }
 
-/// The sum of the weights.
+/// Returns the sum of the weights.
 fn total(path: &Path, rows: &[Row]) -> Result<f64> {
     let total: f64 = rows.iter().map(|row| row.numbers[1]).sum();
     let last = rows.last().map_or(0.0, |row| row.numbers[0]);

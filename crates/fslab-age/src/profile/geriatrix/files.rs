@@ -1,4 +1,4 @@
-//! The files that are there, those that stay apart from the others, and what sizes and depths lack.
+//! The existing files, with those that stay kept apart, and the shortfalls of sizes and depths.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -6,20 +6,20 @@ use rand_pcg::Pcg64;
 use super::distribution::{Bucket, Distributions};
 use crate::profile::long_lived::stored;
 
-/// A file that is there.
+/// An existing file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
     /// Its number in the workload.
     pub number: u64,
-    /// The place of its size in the distribution.
+    /// The index of its size in the distribution.
     pub size: usize,
-    /// The place of its depth in the distribution.
+    /// The index of its depth in the distribution.
     pub depth: usize,
 }
 
 /// All files.
 pub struct Files {
-    /// Those that are to be there at the end.
+    /// Files that stay to the end.
     staying: Vec<File>,
     others: Vec<File>,
     sizes: Vec<u64>,
@@ -28,7 +28,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// None yet.
+    /// Starts without files.
     pub fn new(distributions: &Distributions) -> Self {
         Self {
             staying: Vec::new(),
@@ -39,7 +39,7 @@ impl Files {
         }
     }
 
-    /// Space that they take, in bytes.
+    /// Returns the space that they take, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -55,7 +55,7 @@ impl Files {
         if stays { self.staying.push(file) } else { self.others.push(file) }
     }
 
-    /// Takes one away: of those that stay only where there are no others.
+    /// Removes a random file; one that should stay only if there are no others.
     pub fn remove_one(&mut self, sizes: &[Bucket], random: &mut Pcg64) -> Option<File> {
         let among = if self.others.is_empty() { &mut self.staying } else { &mut self.others };
         if among.is_empty() {
@@ -68,17 +68,17 @@ impl Files {
         Some(file)
     }
 
-    /// Whether all of them are to be there at the end.
+    /// Whether all of them should stay to the end.
     pub fn all_stay(&self) -> bool {
         self.others.is_empty()
     }
 
-    /// The place of the size that lacks most.
+    /// Returns the index of the most underrepresented size.
     pub fn lacking_size(&self, distributions: &Distributions) -> usize {
         lacking(&self.sizes, self.count(), distributions.sizes.iter().map(|size| size.share))
     }
 
-    /// The place of the depth that lacks most.
+    /// Returns the index of the most underrepresented depth.
     pub fn lacking_depth(&self, distributions: &Distributions) -> usize {
         lacking(&self.depths, self.count(), distributions.depths.iter().map(|depth| depth.share))
     }
@@ -91,7 +91,7 @@ fn lacking(counts: &[u64], all: usize, shares: impl Iterator<Item = f64>) -> usi
     most.map_or(0, |(place, _)| place)
 }
 
-/// Space that a file of each size takes on average, in bytes.
+/// Returns the average space that a file takes, in bytes.
 pub fn mean_stored(sizes: &[Bucket]) -> f64 {
     sizes.iter().map(|size| stored(size.value as u64) as f64 * size.share).sum()
 }

@@ -12,37 +12,37 @@ use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
 use crate::workload::{Operation, OperationKind, Provenance};
 
-/// More ticks than this would be more operations than anybody waits for.
+/// Maximum number of ticks; more would take too long.
 const TICKS_MAX: f64 = 200e6;
 
-/// How far the volume may be from what it should hold, as a share.
+/// Maximum deviation of the volume from its target, as a share.
 const TOLERANCE: f64 = 0.02;
 
-/// How much ageing is wanted, of what volume.
+/// The settings of ageing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ageing {
     /// Size of the file system, in bytes.
     pub volume_bytes: u64,
-    /// Share of it that files take.
+    /// Share of the volume that files take.
     pub utilisation: f64,
-    /// Days over which the operations are spread.
+    /// Number of days over which the operations are spread.
     pub days: u32,
-    /// Decides what the distributions leave to chance.
+    /// Seed for everything that the distributions leave open.
     pub seed: u64,
-    /// User and group of all files.
+    /// The user and group of all files.
     pub owner: (u32, u32),
 }
 
-/// The operations that lead to distributions.
+/// Generates the operations that lead to given distributions.
 pub struct GeriatrixGenerator {
     source: String,
     distributions: Distributions,
     ageing: Ageing,
-    /// Files that the volume is to hold.
+    /// Expected number of files on the volume.
     expected_files: f64,
     random: Pcg64,
     files: Files,
-    /// The directories of each depth, by number.
+    /// The numbers of the directories at each depth.
     directories: Vec<Vec<u64>>,
     tick: usize,
     ticks: usize,
@@ -52,19 +52,19 @@ pub struct GeriatrixGenerator {
 }
 
 impl GeriatrixGenerator {
-    /// Reads the distributions of a directory.
+    /// Reads the distributions from a directory.
     ///
     /// # Errors
-    /// Where they can't be so, or are too much.
+    /// Fails if they are invalid or would take too many operations, and with errors of the system.
     pub fn read(directory: &Path, ageing: Ageing) -> Result<Self> {
         let source = format!("Geriatrix {}", directory.display());
         Self::new(Distributions::read(directory)?, ageing, source)
     }
 
-    /// The operations that lead to these distributions; `source` is where they come from.
+    /// Makes a generator for these distributions; `source` names their origin.
     ///
     /// # Errors
-    /// Where the volume can't hold such files, or would take too many operations.
+    /// Fails if the volume can't hold such files, or if it would take too many operations.
     pub fn new(distributions: Distributions, ageing: Ageing, source: String) -> Result<Self> {
         check(&distributions, ageing)?;
         let wanted = ageing.volume_bytes as f64 * ageing.utilisation;
@@ -88,7 +88,7 @@ impl GeriatrixGenerator {
         Ok(generator)
     }
 
-    /// What the workload is.
+    /// Returns the provenance of the workload.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
         let Ageing { volume_bytes, utilisation, days, seed, owner } = self.ageing;
@@ -110,13 +110,13 @@ impl GeriatrixGenerator {
         }
     }
 
-    /// Makes the directories of every depth, each in one of the depth above.
+    /// Makes the directories of every depth, each in a directory of the previous depth.
     fn make_directories(&mut self) {
         let deepest = self.distributions.depths.last().map_or(1, |depth| depth.depth);
         self.directories.push(vec![0]);
         for depth in 2..=deepest {
             let named = self.distributions.depths.iter().find(|one| one.depth == depth);
-            // A depth without files has what leads to those below.
+            // A depth without an entry gets one directory, which leads to the deeper ones.
             let count = named.map_or(1, |one| one.directories);
             let above = std::mem::take(&mut self.directories[depth as usize - 2]);
             let parents = above.iter().cycle().take(count as usize);
@@ -140,7 +140,7 @@ impl GeriatrixGenerator {
 
     fn operation(&self, kind: OperationKind, file: u64) -> Operation {
         let (uid, gid) = if kind.makes() { self.ageing.owner } else { (0, 0) };
-        // What is there at first is there at the beginning.
+        // Initial files are made at time 0.
         let passed = if self.populated { self.tick as f64 / self.ticks as f64 } else { 0.0 };
         let time_ns = (passed * f64::from(self.ageing.days) * DAY_NS as f64) as u64;
         Operation { time_ns, kind, file, uid, gid, ..Operation::default() }
@@ -150,7 +150,7 @@ impl GeriatrixGenerator {
         self.ageing.volume_bytes as f64 * self.ageing.utilisation
     }
 
-    /// One step: filling, then making or removing a file.
+    /// Performs one tick: fills the volume, or later makes or removes a file.
     fn step(&mut self) {
         let share = self.files.bytes() as f64 / self.wanted_bytes();
         if !self.populated {
@@ -174,7 +174,7 @@ impl GeriatrixGenerator {
         self.tick += 1;
     }
 
-    /// A file of a drawn size and depth.
+    /// Makes a file of random size and depth.
     fn create_drawn(&mut self) {
         let sizes: Vec<f64> = self.distributions.sizes.iter().map(|one| one.share).collect();
         let depths: Vec<f64> = self.distributions.depths.iter().map(|one| one.share).collect();
@@ -212,8 +212,8 @@ impl GeriatrixGenerator {
         self.files.add(File { number, size, depth }, stays, bytes);
     }
 
-    /// Of files made in this tick, how many are to be there at the end: as many as make the share
-    /// of their age, over all ticks of that age.
+    /// Returns the share of files made in this tick that stay to the end. It spreads the share of
+    /// their age over all ticks of that age.
     fn share_that_stays(&self) -> f64 {
         let ages = &self.distributions.ages;
         let oldest = ages.last().map_or(1.0, |age| age.value);
@@ -221,7 +221,7 @@ impl GeriatrixGenerator {
         let place = ages.partition_point(|age| age.value < own).min(ages.len() - 1);
         let younger = place.checked_sub(1).map_or(0.0, |place| ages[place].value);
         let span_ticks = (ages[place].value - younger) / oldest * self.ticks as f64;
-        // While the volume is filled each tick makes a file, afterwards every other one.
+        // While the volume is filled, each tick makes a file; afterwards every other tick does.
         let made = if self.populated { span_ticks / 2.0 } else { span_ticks };
         self.expected_files * ages[place].share / made.max(1.0)
     }
@@ -244,7 +244,7 @@ impl Iterator for GeriatrixGenerator {
             }
             match self.tick < self.ticks {
                 true => self.step(),
-                // What the last ticks did not get to.
+                // Remove the files that should not stay and that the ticks did not reach.
                 false if !self.files.all_stay() => self.remove(),
                 false => return None,
             }
@@ -268,14 +268,14 @@ fn check(distributions: &Distributions, ageing: Ageing) -> Result<()> {
     broken.map_or(Ok(()), |(_, what)| Err(Error::parameter(what)))
 }
 
-/// Ticks until every age can have its share of the files: of all ticks an age has a span, half of
-/// whose ticks make a file.
+/// Returns the number of ticks that gives every age its share of the files. Each age has a span of
+/// ticks, half of which make a file.
 fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
     let oldest = distributions.ages.last().map_or(1.0, |age| age.value);
     let (mut younger, mut most) = (0.0, 1.0_f64);
     for age in &distributions.ages {
         let span = (age.value - younger) / oldest;
-        // An age of no span can have no files.
+        // An age without a span can have no files.
         most = if span > 0.0 { most.max(age.share / span) } else { most };
         younger = age.value;
     }

@@ -1,28 +1,28 @@
-//! What blocks of directories and of addresses hold: a count, and as many things as it says.
+//! Directory and pointer blocks: a count and that many items.
 
-/// Bytes of an entry of a directory.
+/// Size of a directory entry in bytes.
 pub const ENTRY_BYTES: usize = 62;
 
-/// Bytes of an address.
+/// Size of a pointer in bytes.
 pub const POINTER_BYTES: usize = 4;
 
-/// The bit of a mode that says that this is a directory.
+/// The mode bit of a directory.
 const MODE_DIRECTORY: u16 = 0x4000;
 
-/// An entry of a directory: a file's inode, as it were.
+/// A directory entry, which also contains what an inode would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Unique for ever.
+    /// A number that is never reused.
     pub path: u32,
-    /// Another one after each write.
+    /// Changes with each write.
     pub version: u32,
     pub mode: u16,
-    /// In bytes; 0 for directories.
+    /// Size in bytes; 0 for directories.
     pub size: u32,
     pub direct: [u32; 6],
     pub indirect: u32,
     pub double_indirect: u32,
-    /// The last change, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub modified_s: u32,
     pub uid: u16,
     pub gid: u16,
@@ -34,7 +34,7 @@ impl DirectoryEntry {
     }
 
     fn of(bytes: &[u8]) -> Self {
-        // slot, path, version, mode, size, 6 + 2 pointers, two times, three users
+        // Layout: slot, path, version, mode, size, 6 + 2 pointers, two times, three users.
         Self {
             path: be32(bytes, 2),
             version: be32(bytes, 6),
@@ -50,30 +50,30 @@ impl DirectoryEntry {
     }
 }
 
-/// The entries of a block of a directory; `None` where there are not as many as it says.
+/// Parses a directory block; `None` if its length does not match its count.
 pub fn entries(bytes: &[u8]) -> Option<Vec<DirectoryEntry>> {
     let entries = counted(bytes, ENTRY_BYTES)?;
     Some(entries.chunks_exact(ENTRY_BYTES).map(DirectoryEntry::of).collect())
 }
 
-/// The addresses of a block of addresses; `None` where there are not as many as it says.
+/// Parses a pointer block; `None` if its length does not match its count.
 pub fn pointers(bytes: &[u8]) -> Option<impl Iterator<Item = u32>> {
     let pointers = counted(bytes, POINTER_BYTES)?;
     Some(pointers.chunks_exact(POINTER_BYTES).map(|bytes| be32(bytes, 0)))
 }
 
-/// What follows a count of things of `each` bytes, if it is just that many.
+/// Returns the bytes after the count if they are exactly that many items of `each` bytes.
 pub fn counted(bytes: &[u8], each: usize) -> Option<&[u8]> {
     let (count, rest) = bytes.split_first_chunk()?;
     (rest.len() == each * usize::from(u16::from_be_bytes(*count))).then_some(rest)
 }
 
-/// A number of two bytes. The caller knows that they are there.
+/// Reads a number of two bytes, which must exist.
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A number of four bytes. The caller knows that they are there.
+/// Reads a number of four bytes, which must exist.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -82,7 +82,7 @@ pub fn be32(bytes: &[u8], at: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Whoever reads a block finds as much as it says, or that it is damaged; never less.
+    /// A block yields exactly as many items as it counts, or it is damaged.
     #[test]
     fn a_block_holds_what_it_counts() {
         let block = |count: u16, bytes: usize| [&count.to_be_bytes()[..], &vec![7; bytes]].concat();

@@ -5,8 +5,8 @@
 //! | size | tag | path | addr | zsize wsize dsize | score | what the tag says |
 //! ```
 //!
-//! All numbers are big-endian. The highest bit of the size says that the record is deflated; the
-//! rest is its length as it is stored.
+//! All numbers are big-endian. The highest bit of the size marks a deflated record; the rest is its
+//! stored length.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -17,23 +17,23 @@ use libdeflater::Decompressor;
 use super::block::{ENTRY_BYTES, POINTER_BYTES, be32, counted};
 use crate::error::{Error, Result};
 
-/// A block that holds what a directory holds.
+/// The tag of a directory block.
 pub const TAG_DIRECTORY: u8 = 2;
-/// One that holds addresses of blocks.
+/// The tag of a block of pointers to data.
 pub const TAG_INDIRECT: u8 = 3;
-/// One that holds addresses of such blocks.
+/// The tag of a block of pointers to pointer blocks.
 pub const TAG_DOUBLE: u8 = 4;
 const TAG_NULL: u8 = 0;
 const TAG_SUPER: u8 = 1;
 const TAG_FILE: u8 = 5;
 
-/// No record is larger, in bytes, deflated or not.
+/// Maximum size of a record in bytes, deflated or not.
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
-/// What all records begin with.
+/// Length of the common beginning of all records.
 const COMMON_BYTES: usize = 35;
 
-/// What is wrong with a block that is shorter or longer than its count says.
+/// The error for a block whose length differs from its count.
 pub const LENGTH: &str = "its length is not that of what it claims to hold";
 
 /// The beginning of a dump.
@@ -49,18 +49,18 @@ pub struct Record {
     pub tag: u8,
     /// Its address.
     pub address: u32,
-    /// What is known of what it holds.
+    /// Its parsed content.
     pub kind: Kind,
 }
 
-/// What is known of a block.
+/// The parsed content of a block.
 pub enum Kind {
     Super(Super),
-    /// A number of entries and the entries.
+    /// A count of entries and the entries.
     Directory(Vec<u8>),
-    /// A number of addresses and the addresses.
+    /// A count of pointers and the pointers.
     Pointers(Vec<u8>),
-    /// Data, or nothing.
+    /// Data or an empty block.
     Other,
 }
 
@@ -97,7 +97,7 @@ impl Records {
         Ok(Some(record))
     }
 
-    /// The header of the next record; `None` at the end of the trace.
+    /// Reads the header of the next record; `None` at the end of the trace.
     fn header(&mut self) -> Result<Option<u16>> {
         let mut head = [0; 2];
         match self.input.read(&mut head[..1]).map_err(Error::file(&self.path))? {
@@ -152,7 +152,7 @@ impl Records {
 impl Iterator for Records {
     type Item = Result<Record>;
 
-    /// None follows one that can't be read.
+    /// Returns `None` after a record that can't be read.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

@@ -1,8 +1,8 @@
-//! All rules of a script, and what they say about one call.
+//! All rules of a script, and their effect on one call.
 //!
-//! Every rule counts every call it is about, whatever other rules do to that call. What strikes a
-//! call adds up: delays are waited for one after the other, the smallest of lengths counts, and
-//! the first error does.
+//! Every rule counts every call it matches, whatever other rules do to that call. The effects of
+//! several rules on a call are combined. All delays are waited for in turn, the smallest length
+//! applies, and the first error is returned.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::observe::operation::{Operation, Operations};
 use super::rule::{Action, Rule};
 use super::script;
 
-/// A program of faults: rules, how far each has come, and the seed of what is left to chance.
+/// A program of faults: its rules with their counters, and the seed for random choices.
 #[derive(Debug, Default)]
 pub struct Program {
     rules: Vec<Rule>,
@@ -27,24 +27,24 @@ pub struct Program {
     seed: u64,
 }
 
-/// How often a rule was met.
+/// The counters of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleCount {
     /// The rule's line in its script, from 1.
     pub line: usize,
-    /// Calls it was about.
+    /// Number of matching calls.
     pub seen: u64,
-    /// Calls it did something to.
+    /// Number of calls on which its action was performed.
     pub struck: u64,
 }
 
-/// What a call would move, before anything is done.
+/// The size of a call's transfer, before the call is performed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     operation: Operation,
-    /// Bytes that it would move or reserve.
+    /// Number of bytes that it would move or reserve.
     pub length: u64,
-    /// Whether it may move fewer.
+    /// Whether the call may move fewer bytes.
     divisible: bool,
 }
 
@@ -65,42 +65,42 @@ impl Transfer {
     }
 }
 
-/// What is to be done to a call.
+/// The combined effect of the rules on a call.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub delay: Duration,
     pub error: Option<Errno>,
     pub late: Option<Errno>,
     pub skip: bool,
-    /// Most bytes to move.
+    /// Maximum number of bytes to move.
     pub limit: u64,
     pub flips: Vec<Flip>,
-    /// Rules whose room was taken, and how much.
+    /// Rules whose space was taken, and the number of bytes.
     charged: Vec<(usize, u64)>,
     program: Arc<Program>,
 }
 
-/// Bits to be flipped.
+/// Bits to flip.
 #[derive(Debug)]
 pub(super) enum Flip {
-    /// One in each of so many bytes.
+    /// One random bit in each of this many bytes.
     Drawn(u64, Box<Pcg64Mcg>),
-    /// The lowest of the byte at this offset of the file.
+    /// The lowest bit of the byte at this offset of the file.
     At(u64),
 }
 
 impl Program {
-    /// Reads a script, one rule a line; `origin` names it in errors.
+    /// Parses a script with one rule per line; `origin` names it in errors.
     ///
     /// # Errors
-    /// Names the first line that is wrong.
+    /// The error names the first invalid line.
     pub fn parse(origin: &str, text: &str, seed: u64) -> Result<Self> {
         let mut program = Self { seed, ..Self::default() };
         program.append(origin, text.lines())?;
         Ok(program)
     }
 
-    /// Adds rules behind those that are there.
+    /// Appends rules to the existing ones.
     pub(super) fn append<'a>(
         &mut self,
         origin: &str,
@@ -119,18 +119,18 @@ impl Program {
         Ok(())
     }
 
-    /// Sets the seed of what is left to chance.
+    /// Sets the seed for random choices.
     pub(super) fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Whether any rule is about an operation.
+    /// Whether any rule matches an operation.
     #[must_use]
     pub fn watches(&self, operation: Operation) -> bool {
         self.watched.contains(&operation)
     }
 
-    /// How often each rule was met so far.
+    /// The counters of all rules so far.
     #[must_use]
     pub fn counts(&self) -> Vec<RuleCount> {
         let count = |rule: &Rule| RuleCount {
@@ -141,7 +141,8 @@ impl Program {
         self.rules.iter().map(count).collect()
     }
 
-    /// Counts a call and says what is to be done to it. `paths` answers the paths it names.
+    /// Counts a call and returns the effect of the rules on it. `paths` returns the paths in the
+    /// call.
     pub(super) fn judge(
         self: &Arc<Self>,
         call: Transfer,
@@ -206,7 +207,7 @@ impl Verdict {
         }
     }
 
-    /// Notes how many bytes were moved in the end; room beyond them is free again.
+    /// Records how many bytes were finally moved; space taken in excess is returned.
     pub fn settle(&self, used: u64) {
         for (place, taken) in &self.charged {
             if let Some(rule) = self.program.rules.get(*place) {
@@ -215,12 +216,12 @@ impl Verdict {
         }
     }
 
-    /// How much of a transfer of so many bytes is left by the rules.
+    /// The length that the rules leave of a transfer.
     pub fn limited(&self, length: usize) -> usize {
         usize::try_from(self.limit).map_or(length, |limit| limit.min(length))
     }
 
-    /// The bytes that are stored in place of some.
+    /// Returns the data to be stored in place of the original.
     pub fn spoiled<'a>(&mut self, offset: u64, data: &'a [u8]) -> Cow<'a, [u8]> {
         if self.flips.is_empty() {
             return Cow::Borrowed(data);
@@ -230,7 +231,7 @@ impl Verdict {
         Cow::Owned(copy)
     }
 
-    /// Flips what is to be flipped of bytes that lie at an offset of a file.
+    /// Flips the chosen bits in bytes at an offset of a file.
     pub fn spoil(&mut self, offset: u64, bytes: &mut [u8]) {
         for flip in &mut self.flips {
             match flip {
@@ -246,7 +247,7 @@ impl Verdict {
     }
 }
 
-/// Flips one bit in each of `count` different bytes, or in all where there are fewer.
+/// Flips one bit in each of `count` different bytes, or in all bytes if there are fewer.
 fn flip_drawn(bytes: &mut [u8], count: u64, draws: &mut Pcg64Mcg) {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
     for place in rand::seq::index::sample(draws, bytes.len(), count) {

@@ -1,7 +1,7 @@
-//! One rule of a program: which calls it is about, which of those it strikes, and what it does.
+//! One rule of a program: the calls it matches, which of them it strikes, and its action.
 //!
-//! Invariant: whether a rule strikes its n-th call depends on the seed, the rule's place in the
-//! program and n, and on nothing else: neither on other rules nor on time.
+//! Invariant: whether a rule strikes its n-th call depends only on the seed, the rule's place in
+//! the program and n. Other rules and time have no effect.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::observe::operation::{Operation, Operations};
 
-/// A rule, and how far it has come.
+/// A rule and its counters.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub line: usize,
@@ -24,28 +24,28 @@ pub(super) struct Rule {
     pub action: Action,
     pub seen: AtomicU64,
     pub struck: AtomicU64,
-    /// Of [`Action::Full`]: bytes that may still be taken.
+    /// For [`Action::Full`]: number of bytes that may still be stored.
     pub room: AtomicU64,
 }
 
-/// Which paths a rule is about.
+/// The paths that a rule matches.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub glob: GlobMatcher,
-    /// Whether the pattern begins with `/`: otherwise it is about the last name only.
+    /// Whether the pattern begins with `/`. Otherwise it is matched against the last name only.
     pub whole_path: bool,
 }
 
-/// Which of the calls it is about a rule strikes; all conditions must hold.
+/// Which of the matching calls a rule strikes; all conditions must hold.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
     /// The calls in this range, counted from 1.
     pub nth: RangeInclusive<u64>,
-    /// Every so many calls.
+    /// Every call whose number is a multiple of this.
     pub every: u64,
     /// With this probability, from 0 to 1.
     pub chance: f64,
-    /// So often at most.
+    /// At most this often.
     pub times: u64,
 }
 
@@ -55,29 +55,29 @@ impl Default for Condition {
     }
 }
 
-/// What a rule does to a call.
+/// The action of a rule on a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Fails without doing anything.
+    /// Fails without performing the call.
     Error(Errno),
-    /// Is done, and answers an error all the same.
+    /// Performs the call, but returns an error.
     Late(Errno),
-    /// Answers success without doing anything.
+    /// Returns success without performing the call.
     Skip,
-    /// Waits first, for a time drawn from the range.
+    /// Waits first, for a random time from the range.
     Delay(Duration, Duration),
-    /// Moves at most so many bytes.
+    /// Moves at most this many bytes.
     Short(u64),
-    /// Flips one bit in each of so many bytes, at drawn places.
+    /// Flips one bit in each of this many bytes, at random offsets.
     Flip(u64),
     /// Flips the lowest bit of the byte at this offset of the file.
     FlipAt(u64),
-    /// Takes so many bytes in all, then answers that the disk is full.
+    /// Accepts this many bytes in total, then fails because the disk is full.
     Full(u64),
 }
 
 impl Action {
-    /// The operations that it can be done to.
+    /// Whether the action is possible for an operation.
     pub fn fits(&self, operation: Operation) -> bool {
         use Operation::{
             CopyFileRange, Create, Fallocate, FileattrSet, Flush, Fsync, Fsyncdir, Getxattr, Link,
@@ -123,18 +123,18 @@ impl Action {
 }
 
 impl Rule {
-    /// Whether the rule is about one of these paths; without a pattern it is about all calls.
+    /// Whether the rule matches one of these paths; without a pattern it matches all calls.
     pub fn is_about(&self, paths: impl FnOnce() -> Vec<Vec<u8>>) -> bool {
         let Some(pattern) = &self.pattern else { return true };
         paths().iter().any(|path| pattern.matches(path))
     }
 
-    /// Counts a call; where the rule strikes it, answers what draws are made from. `place` is the
-    /// rule's place in its program.
+    /// Counts a call. If the rule strikes it, returns the generator for the rule's random numbers.
+    /// `place` is the rule's index in its program.
     pub fn strikes(&self, seed: u64, place: usize) -> Option<Pcg64Mcg> {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         let Condition { nth, every, chance, times } = &self.condition;
-        // A multiplier spreads the calls of a rule, and rules, over the seeds of the generator.
+        // The multiplier spreads calls and rules over the seeds of the generator.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64) << 48;
         let mut draws = Pcg64Mcg::seed_from_u64(seed ^ spread);
         let chosen = nth.contains(&number) && number.is_multiple_of(*every);
@@ -146,7 +146,7 @@ impl Rule {
         strikes.then_some(draws)
     }
 
-    /// Takes up to `wanted` bytes of the room that is left; `None` where there is none at all.
+    /// Takes up to `wanted` bytes of the remaining space; `None` if there is none.
     pub fn take_room(&self, wanted: u64) -> Option<u64> {
         let mut taken = 0;
         let take = |room: u64| {
@@ -156,7 +156,7 @@ impl Rule {
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then_some(taken)
     }
 
-    /// Gives back room that was not used.
+    /// Returns unused space.
     pub fn give_room(&self, bytes: u64) {
         self.room.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use crate::observe::operation::Operation;
 /// An error in a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleProblem {
-    /// The first word names no operation.
+    /// The first word is not an operation.
     #[error("unknown operation '{word}'{}", suggest(.nearest))]
     UnknownOperation {
         /// The word.
@@ -14,7 +14,7 @@ pub enum RuleProblem {
         /// Names that were probably meant.
         nearest: Nearest,
     },
-    /// A word that is neither condition nor action.
+    /// A word is neither a condition nor an action.
     #[error("unknown condition or action '{word}'{}", suggest(.nearest))]
     UnknownWord {
         /// The word.
@@ -56,7 +56,7 @@ pub enum RuleProblem {
         /// The error in it.
         source: globset::Error,
     },
-    /// The action means nothing for an operation.
+    /// The action is not possible for an operation.
     #[error("'{action}' can't be done to {operation}")]
     Misfit {
         /// The action.

@@ -1,6 +1,6 @@
-//! From the text of a script to rules. The language is described in [`super`].
+//! Parses the text of a script into rules. The language is described in [`super`].
 //!
-//! A word is what stands between blanks; double quotes keep blanks in a word. A `#` that begins a
+//! Words are separated by blanks; double quotes keep blanks within a word. A `#` at the start of a
 //! word begins a comment.
 
 use std::collections::VecDeque;
@@ -19,10 +19,10 @@ use super::rule_problem::RuleProblem;
 
 type Result<T> = std::result::Result<T, RuleProblem>;
 
-/// A word for several operations, and which they are.
+/// A word for several operations, and its members.
 type Group = (&'static str, fn(Operation) -> bool);
 
-/// Names that stand for several operations.
+/// Words that stand for several operations.
 const GROUPS: &[Group] = &[
     ("any", |_| true),
     ("sync", |operation| {
@@ -34,7 +34,7 @@ const GROUPS: &[Group] = &[
 const ACTIONS: &[&str] = &["error", "late", "skip", "delay", "short", "flip", "full"];
 const CONDITIONS: &[&str] = &["on", "nth", "every", "chance", "times"];
 
-/// Reads one line; a blank one or a comment has no rule.
+/// Parses one line; a blank line or a comment yields no rule.
 pub(super) fn parse_line(text: &str, line: usize) -> Result<Option<Rule>> {
     let mut words = Words { rest: split(text)?, last: String::new() };
     if words.rest.is_empty() {
@@ -77,7 +77,7 @@ pub(super) fn parse_line(text: &str, line: usize) -> Result<Option<Rule>> {
 
 struct Words {
     rest: VecDeque<String>,
-    /// The word before, to say behind which one something is missing.
+    /// The previous word, for messages about a missing word.
     last: String,
 }
 
@@ -149,7 +149,7 @@ fn action(keyword: &'static str, words: &mut Words) -> Result<Action> {
             "at" => Action::FlipAt(size("flip at", &words.next("an offset")?, 0)?),
             count => Action::Flip(number("flip", count)?),
         },
-        // `known` lets no other through.
+        // `known` allows no other word.
         _ => Action::Skip,
     })
 }
@@ -166,7 +166,7 @@ fn pattern(word: String) -> Result<Pattern> {
     }
 }
 
-/// `N`, `N..M`, `N..` or `..M`, counted from 1, with both ends.
+/// Parses `N`, `N..M`, `N..` or `..M`, counted from 1, with both ends included.
 fn range(word: &str) -> Result<RangeInclusive<u64>> {
     let expected = || bad("nth", word, "a number from 1 on, or a range such as 3..10, 3.. or ..10");
     let end = |text: &str, open: u64| match text {
@@ -211,7 +211,7 @@ fn durations(word: &str) -> Result<(Duration, Duration)> {
     if least > most { Err(expected()) } else { Ok((least, most)) }
 }
 
-/// A name such as `ENOSPC`, or a number.
+/// Parses a name such as `ENOSPC`, or a number.
 fn errno(word: &str) -> Result<Errno> {
     errno_from_name(word).ok_or_else(|| RuleProblem::UnknownErrno {
         word: word.to_owned(),

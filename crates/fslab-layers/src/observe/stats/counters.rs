@@ -10,20 +10,20 @@ use super::super::threads::own_number;
 use super::histogram::{Counts, Histogram, percentile_ns, upper_ns};
 use crate::report::{Bucket, Latency, OperationReport};
 
-/// More threads than this share shards.
+/// Number of shards; more threads share them.
 const SHARDS: usize = 16;
 
-/// Linux has no error number from here on that a file system answers with.
+/// Upper bound of the error numbers that Linux file systems return.
 const ERRNOS: usize = 134;
 
-/// What is counted, in shards that are made when first used.
+/// All counters, in shards that are allocated at first use.
 #[derive(Default)]
 pub(super) struct Counters {
     shards: [OnceLock<Box<[Counter]>>; SHARDS],
 }
 
-/// What one shard counts of one operation. Aligned so that no two of them, and so no two shards,
-/// share a pair of cache lines.
+/// The counters of one operation in one shard. The alignment keeps any two of them, and so any two
+/// shards, out of the same pair of cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter {
@@ -33,7 +33,7 @@ struct Counter {
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
     latencies: Histogram,
-    /// By error number; the last one takes all that are too large.
+    /// Errors by number; the last counter includes all larger numbers.
     errors: Counts<ERRNOS>,
 }
 
@@ -53,14 +53,14 @@ impl Counters {
         }
         counter.latencies.record(duration_ns);
         counter.sum_ns.fetch_add(duration_ns, Ordering::Relaxed);
-        // Hardly ever a new maximum: a load is cheaper than an exchange.
+        // New maxima are rare, and a load is cheaper than an exchange.
         if counter.max_ns.load(Ordering::Relaxed) < duration_ns {
             counter.max_ns.fetch_max(duration_ns, Ordering::Relaxed);
         }
         counter.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted of each operation that occurred.
+    /// The counts of each operation that occurred.
     pub fn report(&self) -> Vec<OperationReport> {
         let all = Operation::ALL.iter().map(|operation| self.report_of(*operation));
         all.filter(|report| report.count + report.in_flight > 0).collect()
@@ -95,7 +95,7 @@ impl Counter {
     }
 }
 
-/// One operation over all shards.
+/// The sum of one operation over all shards.
 #[derive(Default)]
 struct Sum {
     begun: u64,
@@ -110,7 +110,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // First what has ended: what ends meanwhile is then still in flight, not less than none.
+        // Ended operations first: one that ends meanwhile then counts as in flight, and the
+        // difference can't be negative.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

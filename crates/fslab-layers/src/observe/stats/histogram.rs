@@ -1,24 +1,26 @@
-//! A histogram of latencies in bounded memory, after Gil Tene's HdrHistogram: each power of two is
-//! cut into 16 equal parts, so that a bucket is at most 1/16 wide, from nanoseconds to minutes.
+//! A histogram of latencies in bounded memory, after Gil Tene's HdrHistogram. Each power of two is
+//! divided into 16 equal parts, so the relative width of a bucket is at most 1/16, from nanoseconds
+//! to minutes.
 //!
-//! Written here because recording must need neither a lock nor `&mut`, which no crate offers.
+//! It is implemented here because recording must need neither a lock nor `&mut`, which no crate
+//! offers.
 //!
-//! Worked example: 1000 ns has its highest bit at 512 = 16 << 5. 1000 >> 5 is 31, the last of the
-//! 16 parts of that power; the bucket holds 992 to 1023 ns.
+//! Worked example: the highest bit of 1000 ns is 512 = 16 << 5. 1000 >> 5 is 31, the last of the 16
+//! parts of that power; the bucket contains 992 to 1023 ns.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Each power of two has 2 to this many parts.
+/// Each power of two is divided into 2 to the power of this many parts.
 const PART_BITS: u32 = 4;
 const PARTS: u64 = 1 << PART_BITS;
 
-/// Longer latencies (18 minutes) count in the last bucket.
+/// Longer latencies (18 minutes) are counted in the last bucket.
 const LONGEST_NS: u64 = (1 << 40) - 1;
 
-/// How many buckets there are.
+/// Number of buckets.
 pub(super) const BUCKETS: usize = index(LONGEST_NS) + 1;
 
-/// Counts that many threads raise.
+/// Counters that many threads increment.
 pub(super) struct Counts<const N: usize>(pub [AtomicU64; N]);
 
 impl<const N: usize> Default for Counts<N> {
@@ -27,7 +29,7 @@ impl<const N: usize> Default for Counts<N> {
     }
 }
 
-/// How many latencies fell into each bucket.
+/// Number of latencies in each bucket.
 pub(super) type Histogram = Counts<BUCKETS>;
 
 impl Histogram {
@@ -54,7 +56,7 @@ const fn index(latency_ns: u64) -> usize {
     ((shift as u64 + 1) * PARTS + part) as usize
 }
 
-/// The longest latency of a bucket.
+/// The largest latency of a bucket.
 pub(super) fn upper_ns(index: usize) -> u64 {
     let index = index as u64;
     if index < PARTS {
@@ -64,7 +66,7 @@ pub(super) fn upper_ns(index: usize) -> u64 {
     ((part + 1) << shift) - 1
 }
 
-/// The latency that `share` of all counted did not exceed; 0 where none was counted.
+/// The latency not exceeded by `share` of all counted ones; 0 if none was counted.
 pub(super) fn percentile_ns(counts: &[u64], share: f64) -> u64 {
     let all: u64 = counts.iter().sum();
     let wanted = ((all as f64 * share).ceil() as u64).max(1);

@@ -1,4 +1,4 @@
-//! Turns an operation and its outcome into a record of a trace.
+//! Converts an operation and its outcome into a record of a trace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use fslab_vfs::{
     Timestamp,
 };
 
-/// The record of an operation, but for its times and thread.
+/// Makes the record of an operation, without its times and thread.
 pub(super) fn record(
     request: Option<&Request>,
     call: &Call<'_>,
@@ -33,7 +33,7 @@ pub(super) fn record(
     record
 }
 
-/// The inodes and names that a call is about.
+/// Adds the inodes and names of a call.
 fn add_named(record: &mut Record, call: &Call<'_>) {
     let [first, second] = call.named();
     match first {

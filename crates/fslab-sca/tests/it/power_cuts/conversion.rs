@@ -1,5 +1,5 @@
 //! Power cuts while a tree is encoded or decoded: each name leads to its content, and the next run
-//! goes on to the end.
+//! completes the conversion.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
 
-/// A plain file, one of two names, one with a hole, and a stored file of another tree.
+/// A plain file, one with two names, one with a hole, and a stored file of another tree.
 const NAMES: [&str; 5] = ["plain", "first", "second", "sparse", LOOKALIKE];
 
 const LOOKALIKE: &str = "lookalike";
 
-/// What the stored file holds.
+/// The content of the stored file.
 fn inner() -> Vec<u8> {
     b"it was the season of light, ".repeat(200)
 }
@@ -31,7 +31,7 @@ fn lookalike() -> Vec<u8> {
     STORED.get_or_init(|| crate::sca::identity::stored(&inner()).0).clone()
 }
 
-/// What each name leads to, whatever happens.
+/// The content that each name must lead to.
 fn content(name: &str) -> Vec<u8> {
     let words = |length: usize, text: &[u8]| text.iter().copied().cycle().take(length).collect();
     match name {
@@ -57,7 +57,7 @@ fn conversions_hold_after_a_crash_at_every_event() {
     }
 }
 
-/// What can be wrong between the conversion and the disk.
+/// Possible bugs between the conversion and the disk.
 const BUGS: [(&str, Plant, &[Direction]); 4] = [
     ("copies are not made durable", unsynced, &BOTH),
     ("names are not traded at once", in_two_steps, &BOTH),
@@ -69,7 +69,7 @@ const BOTH: [Direction; 2] = [Direction::Encode, Direction::Decode];
 
 type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
-/// One plan that shows both planted bugs.
+/// A seed of a plan that shows all planted bugs.
 const PLANTED_SEED: u64 = 1;
 
 #[test]
@@ -129,7 +129,7 @@ fn in_two_steps(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     Arc::new(InTwoSteps(below))
 }
 
-/// Does in two steps what must be one: a name is gone before it is another's.
+/// Performs an atomic exchange in two steps, so a name is missing in between.
 struct InTwoSteps(Arc<dyn FileSystem>);
 
 impl FileSystem for InTwoSteps {
@@ -155,7 +155,7 @@ impl FileSystem for InTwoSteps {
     }
 }
 
-/// Converts a tree, and looks at every state that a crash may leave; answers how many there were.
+/// Converts a tree and checks every state that a crash may leave; returns the number of states.
 fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Result<usize, String> {
     let crash = Arc::new(CrashFs::default());
     make_tree(&*crash);
@@ -209,8 +209,8 @@ fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), Stri
     if kept.is_empty() { Ok(()) } else { Err(format!("not converted: {kept:?}")) }
 }
 
-/// After a crash: everything is there, and the conversion can be gone on with, whether or not a
-/// mount came first.
+/// Checks a state after a crash: everything is there, and the conversion can be resumed, with or
+/// without a mount in between.
 fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Result<(), String> {
     let open = || -> Arc<dyn FileSystem> {
         let found: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
@@ -246,7 +246,7 @@ fn are_names_right(found: &dyn FileSystem) -> Result<(), String> {
     }
 }
 
-/// Goes on to the end, and decodes: then everything is as it was before it was encoded.
+/// Completes the conversion and decodes: the tree is as it was before encoding.
 fn is_the_identity(found: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
     convert(found, direction)?;
     if direction == Direction::Encode {
@@ -275,14 +275,14 @@ fn is_any_encoded(found: &dyn FileSystem) -> bool {
     })
 }
 
-/// Whether the tree's xattr says that all its files are plain: a decoding is all but done.
+/// Whether the xattr of the tree says that all its files are plain: a decoding is almost complete.
 fn is_plain(found: &dyn FileSystem) -> bool {
     let tree = Client::new(found).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
 }
 
-/// A state that is made anew has other inode numbers, which a disk has not: a copy that does not
-/// have both names yet says whose it is by the number, and so does a name of ours.
+/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. An incomplete copy
+/// and a temporary name both contain the number of the original.
 fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {
@@ -315,8 +315,8 @@ fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]
 
 const COPY_NAME: &str = ".fslab-convert-";
 
-/// Whether a file is an original: it is whole, and plain where trees are encoded; where they are
-/// decoded, it does not begin as a plain one does, or a part of it.
+/// Whether a file is an original. When encoding, it is complete and plain. When decoding, it does
+/// not begin like a plain file or a part of one.
 fn is_original(found: &[u8], direction: Direction) -> bool {
     let is_part_of = |content: &[u8]| {
         let mut pairs = found.iter().zip(content).take(128);
@@ -335,7 +335,7 @@ enum Lookalike {
     Decoded,
 }
 
-/// Whether each name leads to its content, through a layer, to which plain files are plain.
+/// Whether each name leads to its content through a layer, which shows plain files unchanged.
 fn all_there(below: &Arc<dyn FileSystem>) -> Result<Lookalike, String> {
     let mut seen = Lookalike::AsItIs;
     let layer = crate::layer(LAYER);

@@ -1,9 +1,9 @@
-//! Power cuts below SCA layers: random scripts, a crash at every event below, and what is found
-//! afterwards held against what was promised.
+//! Power cuts below SCA layers: random scripts with a crash at every event below. The state after
+//! each crash is compared with the guarantees.
 //!
-//! `FSLAB_CRASH_SCRIPTS` asks for more scripts, `FSLAB_CRASH_FULL=1` for all states of each point
-//! (each prefix and 64 subsets), `FSLAB_SEED` for a seed. One of `FSLAB_CRASH_AGAIN` states (64) is
-//! written to after recovery, and the power cut once more; 0 leaves that out.
+//! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. `FSLAB_CRASH_FULL=1`
+//! checks all states of each point (each prefix and 64 subsets). One of `FSLAB_CRASH_AGAIN` states
+//! (64) is written to after recovery and crashed again; 0 disables this.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use super::script::{Diary, NAMES, Script};
 const CHUNK_BYTES: usize = 4096;
 const STEPS: usize = 25;
 
-/// Of so many states, one is written to and crashed once more, unless told otherwise.
+/// Default of `FSLAB_CRASH_AGAIN`: one of this many states is written to and crashed again.
 const CRASHED_AGAIN: u64 = 64;
 
-/// Without `garbage`, files of these sizes would never be cleaned.
+/// Without `garbage`, files of these sizes would never be collected.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
-/// Scripts from here on find every planted bug: one that only one of many scripts shows would not
-/// be found from every seed.
+/// The first seed of scripts that find every planted bug. Some bugs show in few scripts, so they
+/// would not be found from every seed.
 const PLANTED_SEED: u64 = 1;
 
-/// Stacks whose crashes differ: a codec of each kind of container, with and without what matters.
+/// Stacks that crash differently: a codec for each kind of container, with and without the
+/// important options.
 const LAYERS: &[&str] = &[
     "gzip:chunk=4KiB,threads=1,level=1,cache=0",
     "zstd:chunk=4KiB,threads=1,level=1,cache=0",
@@ -43,19 +44,19 @@ const LAYERS: &[&str] = &[
     "copy:chunk=16KiB,threads=1,tails=off,cache=0,garbage=4KiB,pack=close",
 ];
 
-/// A script over a layer, and which states are looked at.
+/// A script over a layer, and the states to be checked.
 #[derive(Clone, Copy)]
 struct Case {
     layer: &'static str,
     seed: u64,
     order: Order,
     plan: Plan,
-    /// Of so many states, one is written to and crashed once more; of 0, none.
+    /// One of this many states is written to and crashed again; 0 means none.
     again: u64,
 }
 
 impl Case {
-    /// The script of a number, with as many states as the environment asks for.
+    /// The case for a script number, with as many states as the environment requests.
     fn numbered(seed: u64, script: u64) -> Self {
         let layer = LAYERS[script as usize % LAYERS.len()];
         let seed = seed.wrapping_add(script);
@@ -90,18 +91,18 @@ fn promises_hold_after_a_crash_at_every_event() {
     eprintln!("{scripts} scripts, {states} states");
 }
 
-/// What the test above once found: each of these failed before it was mended.
+/// Regressions that the test above once found.
 #[test]
 fn scripts_that_once_failed_pass() {
     let found = [
-        // Half the header of a gap, and half of the torn one below it, made a whole one.
+        // Half the header of a gap and half of the torn one below it formed a valid header.
         (LAYERS[1], 5036, Order::Independent, Plan::quick as fn(u64) -> Plan, 64),
-        // Copies of bytes kept aside followed a torn frame as if they had been written behind it.
+        // Quarantined copies followed a torn frame as if they had been written behind it.
         (COPY, 1017, Order::Journal, Plan::full, 64),
         (LAYERS[1], 1021, Order::Independent, Plan::full, 64),
-        // A header that the walk had mended could not be read by anybody else.
+        // A header that the walk had repaired could not be read by other code.
         (LAYERS[3], 7058, Order::Independent, Plan::quick, 8),
-        // A torn piece of a tail made what was synced before it unreadable.
+        // A torn piece of a tail made earlier synced data unreadable.
         (LAYERS[4], 6_106_317_495_334_488_584, Order::Independent, Plan::full, 64),
     ];
     for (layer, seed, order, plan, again) in found {
@@ -128,12 +129,12 @@ fn planted_bugs_are_caught() {
 fn caught(mutant: &Mutant, seed: u64) -> Option<String> {
     let case = Case::once(mutant.layer, seed);
     let problem = explore(&case, Some(mutant)).err()?;
-    // What the layer breaks by itself shows nothing of the planted bug.
+    // A failure of the layer itself says nothing about the planted bug.
     explore(&case, None).ok()?;
     problem.lines().next().map(str::to_owned)
 }
 
-/// Runs one script and looks at all states after a crash; answers how many there were.
+/// Runs one script and checks all states after a crash; returns the number of states.
 fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     let layer = crate::layer(case.layer);
     let crash = Arc::new(CrashFs::default());
@@ -150,7 +151,7 @@ fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     ended.unwrap();
     let mut seen = HashSet::new();
     let mut visit = |state: &State| {
-        // The same state, promised the same, need not be looked at again.
+        // A state with the same content and the same guarantees need not be checked again.
         let through = diary.steps.iter().filter(|(end, _)| *end <= state.point).count();
         if !seen.insert((state.fingerprint, through)) {
             return Ok(());
@@ -172,7 +173,7 @@ fn with_steps(problem: &str, diary: &Diary) -> String {
     format!("{problem}\n{}", steps.collect::<Vec<_>>().join("\n"))
 }
 
-/// Holds what is found against what was promised.
+/// Compares the recovered state with the guarantees.
 fn check(
     layer: &LayerChoice,
     memory: &Arc<dyn FileSystem>,
@@ -206,8 +207,8 @@ fn check(
     if point.is_multiple_of(16) { goes_on(layer, memory, &client) } else { Ok(()) }
 }
 
-/// Whether a file's bytes are right: each is that of one of the versions, the size that of one,
-/// and what can't be read was never promised.
+/// Checks a file's bytes: each byte belongs to an allowed version, the size is that of one version,
+/// and unreadable data was never guaranteed.
 fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), String> {
     let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
     let size = attr.size as usize;
@@ -227,8 +228,8 @@ fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), 
     Ok(())
 }
 
-/// Whether the chunk held nothing at some time since the last sync: what was written there since
-/// may be torn, and there is nothing older to show.
+/// Whether the chunk was empty at some time since the last sync. Later data there may be torn, and
+/// there is no older content to show.
 fn was_empty(start: usize, allowed: &[&[u8]]) -> bool {
     allowed.iter().any(|version| {
         let rest = version.get(start..).unwrap_or_default();
@@ -236,7 +237,7 @@ fn was_empty(start: usize, allowed: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether files can be written again after the crash, and are found so.
+/// Whether files can be written again after the crash, and the new data is found.
 fn goes_on(
     layer: &LayerChoice,
     memory: &Arc<dyn FileSystem>,
@@ -246,12 +247,13 @@ fn goes_on(
     let mut written = Vec::new();
     for name in client.names(Ino::ROOT).map_err(told)? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
-        // What was lost can't be read before either.
+        // Lost data was unreadable before, too.
         let Ok(before) = client.contents(ino) else { continue };
         let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
         let at_the_end = file.write_all(before.len() as u64, b"written after the crash");
         match at_the_end.and_then(|()| file.write_all(0, b"first")) {
-            // The rest of a chunk can be lost behind the end: it takes only whole chunks then.
+            // The lost part of a chunk may lie behind the end; then only whole chunks can be
+            // written.
             Err(error) if error.errno() == Errno::IO => continue,
             answer => answer.map_err(told)?,
         }
@@ -278,8 +280,8 @@ fn goes_on(
     Ok(())
 }
 
-/// What was found after a crash stays, though the power goes again while the layer recovers and
-/// the files are written to.
+/// Everything found after a crash stays, even if the power fails again during recovery and later
+/// writes.
 fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), String> {
     let told = |error: fslab_vfs::Error| format!("once more: {error}");
     let crash = Arc::new(state.record().map_err(told)?);
@@ -314,8 +316,8 @@ fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), St
     states.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// The disk below is full at one call after the other: the caller is told, everything that was
-/// answered before is there, and the rest can go on once there is room.
+/// The disk below is full at one call after the other. The caller gets an error, all data of
+/// successful calls is there, and the other operations work once there is room.
 #[test]
 fn a_full_disk_loses_nothing() {
     let seed = seed();
@@ -329,7 +331,7 @@ fn a_full_disk_loses_nothing() {
     }
 }
 
-/// Answers whether the script met a full disk at all.
+/// Returns whether the script met a full disk at all.
 fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let layer = crate::layer(layer);
     let crash = Arc::new(CrashFs::default());
@@ -337,7 +339,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let program = Program::parse("full", &rule, 0).unwrap();
     let fault = Arc::new(Fault::new(crash.clone(), program, Box::new(|_, _| Ok(()))));
     let below: Arc<dyn FileSystem> = fault.clone();
-    // A disk that is full already at the start mounts nothing.
+    // A disk that is full from the start can't be mounted.
     let built = match layer.build(Arc::clone(&below)) {
         Ok(built) => built,
         Err(error) => {
@@ -354,7 +356,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let shut = built.shutdown().map_err(|error| error.errno());
     assert!(matches!(shut, Ok(()) | Err(Errno::NOSPC)), "{shut:?}");
     let memory: Arc<dyn FileSystem> = crash;
-    // A multiple of 16: files are written on, too.
+    // A multiple of 16, so that files are also written to.
     if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
         let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
         panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));
@@ -362,8 +364,8 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     struck
 }
 
-/// The harness itself: over memory alone, where nothing is lost before it is written, every sync
-/// is kept. A layer that does nothing passes; without syncs it is caught.
+/// A test of the harness: over memory alone, where nothing is lost before it is written, every sync
+/// is kept. A layer without changes passes; without syncs it is caught.
 #[test]
 fn a_layer_that_does_nothing_keeps_what_it_synced() {
     let seed = seed();

@@ -1,4 +1,4 @@
-//! A power cut while a foreign file is emptied and becomes a stored one.
+//! A power cut while a foreign file is emptied and becomes a stored file.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 
-/// As it was, empty, or as it was written then: its stored form is not served for its content, and
-/// its content not taken for a damaged stored form.
+/// The file has its old content, is empty, or has its new content. Its stored form is never served
+/// as content, nor its content treated as a damaged stored form.
 #[test]
 fn a_foreign_file_is_never_taken_for_what_it_is_not() {
     let crash = Arc::new(CrashFs::default());

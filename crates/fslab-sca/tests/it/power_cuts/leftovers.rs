@@ -1,7 +1,7 @@
-//! Two power cuts while one file is packed. What the first attempt left in a gap must not be taken
-//! for what follows the checkpoint of the second, though it lies where that ends.
+//! Two power cuts while one file is packed. Leftovers of the first attempt must not count as frames
+//! behind the second checkpoint, even if they lie exactly at its end.
 //!
-//! Random scripts do not find that: a frame must begin at one certain byte and have one certain
+//! Random scripts do not find this: a frame must begin at a certain byte and have a certain
 //! sequence. So lengths are tried one after the other until it does.
 
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 use super::mutants::{Mutant, NO_ZEROS};
 
-/// Nothing goes to tails, a frame a chunk, and a close packs; or nothing is packed.
+/// No tails, one frame for each chunk, and packing at close or never.
 const PACKS: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=close";
 const PACKS_NOT: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=off";
 const CHUNK: u64 = 4096;
 
-/// Chunks that are full in both attempts, and chunks behind them with little content in the first.
+/// Full chunks in both attempts, and chunks behind them with little content in the first.
 const FULL: u64 = 6;
 const SMALL: u64 = 12;
 
-/// So often the first are written, most times as garbage: else nothing would be packed.
+/// Number of times the first chunks are written, mostly as garbage: otherwise nothing is packed.
 const TIMES: u64 = 8;
 
-/// States with all that was written, and with all that was synced.
+/// States with all written data, and with all synced data.
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
-/// With the first small chunk this long, one behind it begins where the second attempt ends, and
-/// has the sequence that would come next there. `no_other_length_was_meant` finds it.
+/// Length of the first small chunk. With it, a later frame begins where the second attempt ends,
+/// and has the sequence that would follow. `no_other_length_was_meant` finds this length.
 const FITTING: usize = 12;
 
 #[test]
@@ -38,7 +38,7 @@ fn what_an_attempt_left_does_not_follow_another() {
     eprintln!("{}: {}", NO_ZEROS.bug, problem.expect_err("the planted bug was not caught"));
 }
 
-/// Shows which lengths catch the planted bug, for when frames change.
+/// Shows which lengths catch the planted bug, for future changes of the frames.
 #[test]
 #[ignore = "a measurement: which length the test above needs"]
 fn no_other_length_was_meant() {
@@ -66,13 +66,13 @@ fn two_cuts(length: usize, mutant: Option<&Mutant>) -> Result<(), String> {
     log.for_each_state(Order::Independent, &PLAN, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// After the first power cut: the file is found, becomes shorter, and then it is packed again.
+/// After the first power cut: opens the file, shortens it, and packs it again.
 fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(), String> {
     if !has_leftovers(state) {
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Else whoever asks for its size would be the first to pack it.
+    // Otherwise the request for its size would be the first to pack it.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();
@@ -94,7 +94,7 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
     log.for_each_state(Order::Independent, &PLAN, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// Whether a frame lies where packing puts the first one: behind the header of the first gap.
+/// Whether a frame lies at packing's first place, behind the header of the first gap.
 fn has_leftovers(state: &State) -> bool {
     let memory = state.open().unwrap();
     let bytes = content(&memory).unwrap();
@@ -106,8 +106,7 @@ fn layer(options: &str, below: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem
     choice.build(below).map_err(|error| format!("no mount: {error}"))
 }
 
-/// Cuts the file off at a length, durably; answers what is to be known when that is done, and
-/// closes the file.
+/// Durably truncates the file to a length, returns the result of `known`, and closes the file.
 fn shorten_and<T>(layer: &dyn FileSystem, length: usize, known: impl FnOnce() -> T) -> T {
     let client = Client::new(layer);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;

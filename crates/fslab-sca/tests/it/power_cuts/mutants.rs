@@ -1,5 +1,5 @@
-//! Planted bugs in the order in which a layer makes things durable: observers between the layer
-//! and the double, so that any layer can be had with any of them.
+//! Planted bugs in the order in which a layer makes data durable. They are observers between the
+//! layer and the test double, so any bug can be combined with any layer.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 /// A planted bug.
 pub struct Mutant {
     pub bug: &'static str,
-    /// A layer that does at all what is done wrong here.
+    /// A layer that performs the operation concerned.
     pub layer: &'static str,
-    /// Puts it between the layer and what is below.
+    /// Inserts the bug between the layer and the file system below.
     pub plant: fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>,
 }
 
 const GZIP: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0";
-/// Its frames hold whole blocks, which can be punched.
+/// Its frames contain whole blocks, which can be punched.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
 /// Its files are packed at nearly every close.
@@ -73,14 +73,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// Shows only after two power cuts, and where frames fit together: see `leftovers`.
+/// This bug shows only after two power cuts, with frames that fit together: see `leftovers`.
 pub const NO_ZEROS: Mutant = Mutant {
     bug: "no zeros are written behind the checkpoint of a packed file",
     layer: COPY,
     plant: |inner| with_bug(inner, NoZeros),
 };
 
-/// Slots and identity are within these first bytes of a stored file.
+/// Slots and identity lie within these first bytes of a stored file.
 const HEAD_BYTES: u64 = 1024;
 
 fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
@@ -88,7 +88,7 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     Arc::new(Fault::new(inner, program, Box::new(|_, _| Ok(()))))
 }
 
-/// Does an fsync only when the next call comes, and behind that call where it is one of some kind.
+/// Delays an fsync until the next call, and even behind that call if it is of a certain kind.
 struct Overtaken {
     is_overtaking: fn(&Call<'_>) -> bool,
     pending: Mutex<Option<LateSync>>,
@@ -101,7 +101,7 @@ fn late_sync(
     with_bug(inner, Overtaken { is_overtaking, pending: Mutex::default() })
 }
 
-/// What is written right behind the head.
+/// Whether a call writes right behind the head.
 fn is_checkpoint(call: &Call<'_>) -> bool {
     matches!(call, Call::Write { offset: HEAD_BYTES, .. })
 }
@@ -122,11 +122,11 @@ impl Bug for Overtaken {
         call: &Call<'_>,
     ) -> Result<Verdict> {
         if let Some(sync) = LateSync::of(request, ino, call) {
-            // One that waits already is done with this one.
+            // A sync that already waits is replaced by this one.
             *self.pending.lock() = Some(sync);
             return Ok(Verdict::Skip);
         }
-        // The layer gives a file its time again after each step: that may overtake a sync as well.
+        // The layer restores a file's times after each step; this may overtake a sync as well.
         let changes_nothing =
             matches!(call, Call::Read | Call::Open { .. } | Call::SetAttr { size: None });
         if !changes_nothing && !(self.is_overtaking)(call) {
@@ -141,8 +141,8 @@ impl Bug for Overtaken {
     }
 }
 
-/// A sync, and the slot that is written after it, wait for the first call that is no punch: only
-/// punches and the like overtake them.
+/// Delays a sync and the slot written after it until the first call that is not a punch. Only
+/// punches and similar calls overtake them.
 #[derive(Default)]
 struct PunchEarly {
     kept: Mutex<Vec<Kept>>,
@@ -171,7 +171,7 @@ impl PunchEarly {
         kept.iter().try_for_each(|kept| kept.perform(below))
     }
 
-    /// The slot that follows a sync that was put off.
+    /// The slot that follows a delayed sync.
     fn slot(&self, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Kept> {
         let Call::Write { handle, offset: offset @ 0..HEAD_BYTES, data } = *call else {
             return None;
@@ -207,7 +207,7 @@ impl Bug for PunchEarly {
     }
 }
 
-/// Leaves out what would write only zeros behind the head.
+/// Omits writes of zeros behind the head.
 struct NoZeros;
 
 impl Bug for NoZeros {

@@ -1,4 +1,4 @@
-//! A power cut while a stored file is emptied and written anew, which syncs nothing.
+//! A power cut while a stored file is emptied and rewritten without syncs.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ const CHUNKS: usize = 3;
 const LAYERS: [&str; 2] =
     ["copy:chunk=4KiB,threads=1,cache=0", "gzip:chunk=4KiB,threads=1,cache=0,size-xattr=off"];
 
-/// The old content as a whole or none of it: never an old file with new bytes in its frames, and
-/// never a size that is not that of what can be read. Both contents take the same room below, so
-/// that the old size xattr fits the new file.
+/// The file has all of its old content or none. New bytes never appear in old frames, and the size
+/// always matches the readable content. Both contents take the same space below, so that the old
+/// size xattr fits the new file.
 #[test]
 fn a_rewritten_file_is_the_old_one_or_a_part_of_the_new_one() {
     for layer in LAYERS {
@@ -32,7 +32,7 @@ fn a_rewritten_file_is_the_old_one_or_a_part_of_the_new_one() {
 struct Rewritten {
     layer: LayerChoice,
     crash: Arc<CrashFs>,
-    /// Where the rewriting began in the record.
+    /// The position in the record at which the rewriting began.
     start: usize,
 }
 
@@ -80,7 +80,7 @@ impl Rewritten {
             .map(|start| match file.read(start, CHUNK_BYTES) {
                 Ok(bytes) if bytes.iter().all(|byte| *byte == bytes[0]) => bytes[0] as char,
                 Ok(_) => '?',
-                // Torn: what is new may be, and what is old must not.
+                // Torn: this is allowed for new content, but not for old content.
                 Err(_) => 'n',
             })
             .collect();

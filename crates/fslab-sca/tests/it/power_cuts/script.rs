@@ -1,4 +1,4 @@
-//! Random scripts, and what they promise: which bytes and names may be found after a crash.
+//! Random scripts and their guarantees: the bytes and names that may be found after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use rand_pcg::Pcg64Mcg;
 
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Longest offset of a write; files have a few chunks of 4 KiB.
+/// Largest offset of a write; files have a few chunks of 4 KiB.
 const OFFSET_MAX: u64 = 14_000;
 
-/// A file's bytes through the script.
+/// All versions of a file's bytes during the script.
 type Bytes = History<Arc<Vec<u8>>>;
 
-/// What was done, and when, counted in events of the file system below.
+/// The operations done and their times, counted in events of the file system below.
 pub struct Diary {
     pub files: Vec<Bytes>,
     names: History<BTreeMap<&'static str, usize>>,
-    /// For readers of a failure: steps and the events at which they ended.
+    /// Steps and the events at which they ended, for failure messages.
     pub steps: Vec<(usize, String)>,
 }
 
@@ -32,28 +32,28 @@ impl Diary {
         Self { files: Vec::new(), names, steps: Vec::new() }
     }
 
-    /// Without a crash, everything that returned with success is as good as synced.
+    /// Treats all successful operations as synced, because there is no crash.
     pub fn confirm(&mut self) {
         self.files.iter_mut().for_each(History::confirm);
         self.names.confirm();
     }
 
-    /// The files that a name may stand for after a crash; `None` where it may be nobody's.
+    /// The files that a name may lead to after a crash; `None` if the name may be missing.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         self.names.allowed(point).map(|names| names.get(name).copied()).collect()
     }
 
-    /// What of a file may be found after a crash at some point.
+    /// The versions of a file that may be found after a crash at some point.
     pub fn versions(&self, id: usize, point: usize) -> Vec<&[u8]> {
         self.files[id].allowed(point).map(|bytes| &bytes[..]).collect()
     }
 }
 
-/// A script under way: the layer, the double below it, and what is open.
+/// A running script: the layer, the test double below it, and the open files.
 pub struct Script<'a> {
     crash: &'a CrashFs,
     client: &'a Client<'a>,
-    /// Called after each step: planted bugs that delay something must not delay it for ever.
+    /// Called after each step, so that planted bugs can't delay a call for ever.
     after_step: &'a dyn Fn(),
     open: BTreeMap<usize, File<'a>>,
     names: BTreeMap<&'static str, usize>,
@@ -61,8 +61,8 @@ pub struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Runs `steps` random steps over a layer, or as many as there is no error. Files are closed
-    /// in any case.
+    /// Runs `steps` random steps over a layer, or until the first error. Files are closed in any
+    /// case.
     pub fn run(
         crash: &'a CrashFs,
         client: &'a Client<'a>,
@@ -117,7 +117,7 @@ impl<'a> Script<'a> {
         Ok(&self.open[&id])
     }
 
-    /// Notes a change of a file, and does it.
+    /// Records a change of a file, and performs it.
     fn change(
         &mut self,
         id: usize,
@@ -142,7 +142,7 @@ impl<'a> Script<'a> {
         Ok(format!("create {name} as file {id}"))
     }
 
-    /// Notes a change of names, and does it.
+    /// Records a change of names, and performs it.
     fn change_names<T>(
         &mut self,
         new: BTreeMap<&'static str, usize>,
@@ -241,7 +241,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Bytes that tell writes and places apart, and that compress a little.
+/// Bytes that differ by write and offset, and that compress a little.
 fn bytes(fill: u8, length: usize) -> Vec<u8> {
     (0..length).map(|place| fill.wrapping_add((place / 16) as u8)).collect()
 }

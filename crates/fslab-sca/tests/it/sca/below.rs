@@ -1,4 +1,4 @@
-//! A directory in memory below layers, and contents to put there.
+//! A directory in memory below layers, and test contents.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fslab_vfs_testing::client::Client;
 
 pub const CODECS: [&str; 5] = ["copy", "uuencode", "gzip", "zstd", "lz4"];
 
-/// A directory in memory and the layers over it, which come and go.
+/// A directory in memory, over which layers can be mounted.
 pub struct Below {
     pub fs: Arc<dyn FileSystem>,
 }
@@ -22,7 +22,7 @@ impl Below {
         Self { fs: Arc::new(fs) }
     }
 
-    /// A layer over the directory. Dropping it without `shutdown` is a kill.
+    /// Mounts a layer over the directory. Dropping it without `shutdown` simulates a kill.
     pub fn mount(&self, layer: &str) -> Arc<dyn FileSystem> {
         let layer = crate::layer(layer);
         layer.build(Arc::clone(&self.fs)).unwrap()
@@ -34,7 +34,7 @@ impl Below {
         client.contents(ino).unwrap()
     }
 
-    /// Changes bytes of a file in place; its length stays, so that its mark may be believed.
+    /// Changes bytes of a file in place; its length stays, so its mark may still be trusted.
     pub fn overwrite(&self, name: &str, offset: usize, bytes: &[u8]) {
         let client = Client::new(&*self.fs);
         let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
@@ -43,7 +43,7 @@ impl Below {
         file.close().unwrap();
     }
 
-    /// Bytes that a file takes below.
+    /// Bytes allocated to a file below.
     pub fn allocated(&self, name: &str) -> u64 {
         Client::new(&*self.fs).lookup(Ino::ROOT, name).unwrap().blocks * 512
     }
@@ -58,14 +58,14 @@ impl Below {
     }
 }
 
-/// A layer over a directory of which calls can be made to fail. Dropping it is a kill.
+/// A layer over a directory whose calls can be made to fail. Dropping it simulates a kill.
 pub struct Failing {
     fault: Arc<Fault>,
     pub fs: Arc<dyn FileSystem>,
 }
 
 impl Failing {
-    /// Calls fail by these rules from the start.
+    /// Makes a layer whose calls below fail by these rules from the start.
     pub fn over(below: &Below, layer: &str, rules: &str) -> Self {
         let layer = crate::layer(layer);
         let memory = Arc::clone(&below.fs);
@@ -74,7 +74,7 @@ impl Failing {
         Self { fs: layer.build(lower).unwrap(), fault }
     }
 
-    /// From now on, calls fail by these rules.
+    /// Makes calls fail by these rules from now on.
     pub fn by(&self, rules: &str) {
         self.fault.replace(program(rules));
     }
@@ -105,12 +105,12 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
     .collect()
 }
 
-/// Writes a file in order, in pieces of a mebibyte, and closes it.
+/// Writes a file sequentially, in pieces of a mebibyte, and closes it.
 pub fn write_file(fs: &dyn FileSystem, name: &str, data: &[u8]) {
     write_file_in_pieces(fs, name, data, 1 << 20);
 }
 
-/// Writes a file in order, in pieces of so many bytes, and closes it.
+/// Writes a file sequentially, in pieces of `piece_bytes`, and closes it.
 pub fn write_file_in_pieces(fs: &dyn FileSystem, name: &str, data: &[u8], piece_bytes: usize) {
     let client = Client::new(fs);
     let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::EXCLUSIVE).unwrap();
@@ -121,7 +121,7 @@ pub fn write_file_in_pieces(fs: &dyn FileSystem, name: &str, data: &[u8], piece_
     file.close().unwrap();
 }
 
-/// Writes to a file that is there, and closes it.
+/// Writes to an existing file and closes it.
 pub fn write_at(
     fs: &dyn FileSystem,
     name: &str,
@@ -135,7 +135,7 @@ pub fn write_at(
     file.close()
 }
 
-/// Empties a file that is there, writes it anew and closes it.
+/// Truncates an existing file, writes it again and closes it.
 pub fn rewrite_file(fs: &dyn FileSystem, name: &str, bytes: &[u8]) -> fslab_vfs::Result<()> {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, name)?.ino;

@@ -1,4 +1,4 @@
-//! Trees encoded and decoded in place: everything is kept, whatever interrupts it.
+//! Trees encoded and decoded in place: everything is preserved in spite of interruptions.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ fn on_host(root: &Path, direction: Direction) -> Vec<(String, Outcome)> {
     run(&Conversion::open(root, &layer, direction, &StackContext::default()).unwrap()).unwrap()
 }
 
-/// What is to be kept of a file: mode, owner, times, and what it is called with others.
+/// Preserved attributes of a file: mode, owner, modification time, link count and an xattr.
 type Kept = (u32, u32, u32, i64, i64, u64, Vec<u8>);
 
 fn kept(path: &Path) -> Kept {
@@ -149,13 +149,13 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     assert!(fs::metadata(root.join("sparse")).unwrap().blocks() < 64);
     let mut left: Vec<_> =
         fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // Of the mount in between.
+    // The lock file of the mount in between.
     left.retain(|name| !fslab_vfs::is_lock_file_name(name));
     assert_eq!(left.len(), 7, "{left:?}");
 }
 
-/// In a tree that only a layer wrote to, a file of zeros is one whose writes were lost in a crash.
-/// Once the tree was decoded, there are files that are meant to begin so.
+/// In a tree that only a layer has written, a file of zeros has lost its writes in a crash. A
+/// decoded tree may contain files that begin with zeros on purpose.
 #[test]
 fn decoded_files_that_begin_with_zeros_are_not_taken_for_lost() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -175,7 +175,7 @@ fn decoded_files_that_begin_with_zeros_are_not_taken_for_lost() {
     assert!(read_file(&*memory, "image").unwrap() == content);
 }
 
-/// A tree of one file, which holds a stored file as its content.
+/// A tree of one file whose content is a stored file.
 fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     let layer = crate::layer(LAYER);
     let store = |content: &[u8]| {
@@ -189,8 +189,8 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     (store(&content), content)
 }
 
-/// A stored file that somebody keeps as content comes out as it was put in, and the next run, a
-/// mount and a conversion back take it for what it is.
+/// A stored file kept as content is restored exactly. The next run, a mount and a conversion back
+/// treat it as content.
 #[test]
 fn what_was_decoded_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
@@ -212,7 +212,7 @@ fn what_was_decoded_is_not_decoded_again() {
     assert!(read_file(&*memory, "file").unwrap() == content);
 }
 
-/// Where nothing can say that it is content, it stays encoded.
+/// If no xattr can mark it as content, it stays encoded.
 #[test]
 fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
     let (memory, content) = tree_of_a_nested_file();
@@ -230,7 +230,7 @@ fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
     fs.shutdown().unwrap();
 }
 
-/// Who has a file open for writing keeps it as it is.
+/// A file that is open for writing is not converted.
 #[test]
 fn a_file_that_is_written_to_is_left_alone() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -253,7 +253,7 @@ fn a_file_that_is_written_to_is_left_alone() {
     assert_eq!(kept.count(), 1, "{told:?}");
 }
 
-/// Changes a file once, when its copy is complete already.
+/// Changes a file once, after its copy is complete.
 struct Meddler {
     inner: Arc<dyn FileSystem>,
     is_done: AtomicBool,
@@ -292,7 +292,7 @@ fn what_changes_meanwhile_is_not_lost() {
     assert!(read_file(&*layer.build(memory).unwrap(), "file").unwrap() == expected);
 }
 
-/// Whatever call fails, each name leads to its content, and the next run goes on.
+/// If any call fails, each name leads to its content, and the next run continues.
 #[test]
 fn an_interrupted_run_is_gone_on_with() {
     for direction in [Direction::Encode, Direction::Decode] {
@@ -301,7 +301,7 @@ fn an_interrupted_run_is_gone_on_with() {
     }
 }
 
-/// Answers whether there were so many calls at all.
+/// Returns whether that many calls occurred at all.
 fn interrupted_at(call: u64, direction: Direction) -> bool {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let client = Client::new(&*memory);
@@ -343,8 +343,8 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
     struck
 }
 
-/// What a mount would refuse is no plain file: encoded, its damage would be content with right
-/// checksums, and the frames that are left of it would be found by nobody.
+/// A file that a mount would refuse is not plain. If it was encoded, its damage would become
+/// content with correct checksums, and its remaining frames could not be found.
 #[test]
 fn a_stored_file_without_a_head_is_left_as_it_is() {
     for junk in [0xEE, 0] {

@@ -1,5 +1,5 @@
-//! Trees converted for others: whatever users put there, nobody's file becomes another's, and
-//! nothing is lost that somebody wrote.
+//! Conversions of other users' trees: whatever users put there, files are never mixed up, and no
+//! written data is lost.
 
 use fslab_vfs_testing::scratch;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ const LAYER: &str = "zstd:chunk=16KiB,level=1,threads=1,pack=off";
 const TRUSTED: &str = "trusted.fslab.convert";
 const USER: &str = "user.fslab.convert";
 
-/// Encodes, and answers what was told of each file, with how it ended.
+/// Encodes a tree; returns the reported outcome of each file and the final result.
 fn encode(below: &Arc<dyn FileSystem>) -> (Vec<(String, String)>, Result<()>) {
     let (layer, around) = (crate::layer(LAYER), StackContext::default());
     let conversion = Conversion::over(Arc::clone(below), &layer, Direction::Encode, &around);
@@ -51,8 +51,8 @@ fn expect(told: &[(String, String)], expected: &[(&str, &str)]) {
     assert_eq!(told, expected);
 }
 
-/// A file `original` of two names, and a stored file `copy` beside it that is just what a
-/// conversion would make of it, but for what a test changes.
+/// A file `original` with two names, and a stored file `copy` beside it. The copy is exactly what a
+/// conversion would make of it, except for the changes of a test.
 fn original_and_copy(memory: &Arc<dyn FileSystem>) -> [Ino; 2] {
     write_file(&**memory, "original", &text(50_000));
     let layer = crate::layer(LAYER);
@@ -78,7 +78,7 @@ fn mark(client: &Client<'_>, name: &str, [original, copy]: [Ino; 2]) {
     client.setxattr(copy, name, &original.0.to_le_bytes()).unwrap();
 }
 
-/// Each name of the original leads to one file still, which is none of the copy's names.
+/// Each name of the original still leads to one file, which has none of the copy's names.
 fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
     let client = Client::new(&**memory);
     let [original, other, copy] =
@@ -95,7 +95,7 @@ fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
     [original, copy]
 }
 
-/// Any user can set it, to the inode of a file that belongs to another.
+/// Any user can set this mark, to the inode of another user's file.
 #[test]
 fn a_mark_that_users_can_set_gives_them_no_file_of_others() {
     for (mode, owner) in [(0o666, 1002), (0o755, 1001)] {
@@ -118,7 +118,7 @@ fn a_mark_that_users_can_set_gives_them_no_file_of_others() {
 
 type Change = fn(&Client<'_>, [Ino; 2]);
 
-/// What somebody may have done since a run was interrupted, to either file.
+/// Changes that a user may have made to either file since the run was interrupted.
 const CHANGES: [(&str, Change); 6] = [
     ("the owner", |client, [_, copy]| {
         client.chown(copy, 7, 0).unwrap();
@@ -190,7 +190,7 @@ fn a_copy_of_names_outside_is_not_taken_up() {
     assert_eq!((copy.nlink(), copy.ino() != original.ino()), (2, true));
 }
 
-/// What an ordinary user may do.
+/// A file system with the rights of an ordinary user.
 struct Unprivileged(Arc<dyn FileSystem>);
 
 impl FileSystem for Unprivileged {
@@ -213,7 +213,7 @@ impl FileSystem for Unprivileged {
     }
 }
 
-/// The user that an in-memory tree is converted by is root, whose files are of owner 0.
+/// An in-memory tree is converted by root, whose files have owner 0.
 #[test]
 fn an_ordinary_user_believes_marks_on_own_files_only() {
     let cases =
@@ -251,8 +251,8 @@ fn files_of_others_with_several_names_are_kept_where_no_mark_can_be_trusted() {
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }
 
-/// Opens the original for writing just after its name became the copy's, and renames nothing from
-/// then on, if so asked.
+/// Opens the original for writing just after the copy got its name. On request, all later renames
+/// fail.
 struct WrittenToAfterTrade {
     inner: HostFs,
     root: PathBuf,
@@ -282,7 +282,7 @@ impl FileSystem for WrittenToAfterTrade {
         if !is_done {
             let path = self.root.join(new_name.as_os_str());
             let opened = File::options().append(true).custom_flags(NONBLOCK).open(path);
-            // Where there are leases, this would wait for the end of it.
+            // If leases are supported, this open would wait for the lease to end.
             if let Ok(mut file) = opened {
                 std::io::Write::write_all(&mut file, b"newer").unwrap();
             }
@@ -338,8 +338,8 @@ fn an_original_that_is_written_to_is_never_removed() {
     }
 }
 
-/// Where a tree was copied or restored, inodes are others: a name of ours tells nothing any more,
-/// and what is under it may be the only copy of what somebody wrote.
+/// In a copied or restored tree, inode numbers differ. Then a temporary name means nothing, and the
+/// file under it may be the only copy of a user's data.
 #[test]
 fn an_original_is_kept_where_inodes_are_others() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -353,7 +353,7 @@ fn an_original_is_kept_where_inodes_are_others() {
     for (name, content) in contents {
         write_file(&*memory, name, &content);
     }
-    // A copy made the same in all else, so that the one goes.
+    // All other attributes are made equal, so that one of them is removed.
     for ino in [file, client.lookup(Ino::ROOT, same).unwrap().ino] {
         touch(&client, ino, 1_000_000_000);
     }
@@ -372,7 +372,7 @@ fn an_original_is_kept_where_inodes_are_others() {
     }
 }
 
-/// Counts lookups, and fails one of the removals of names that are there.
+/// Counts lookups, and fails one of the successful removals of names.
 struct Balance {
     inner: MemFs,
     lookups: Mutex<HashMap<Ino, i64>>,
@@ -438,8 +438,8 @@ fn what_is_converted_is_told_so_though_its_original_stays() {
             client.link(ino, Ino::ROOT, format!("file-{number}")).unwrap();
         }
         drop(client);
-        // Each name but the first takes the place of the original's name of ours: the last removal
-        // is that of the original.
+        // Each name except the first replaces a temporary name of the original: the last removal is
+        // that of the original.
         let (lookups, removals_left) = (Mutex::default(), AtomicUsize::new(links));
         let balance = Arc::new(Balance { inner, lookups, removals_left });
         let below: Arc<dyn FileSystem> = balance.clone();
@@ -456,7 +456,7 @@ fn what_is_converted_is_told_so_though_its_original_stays() {
     }
 }
 
-/// Says of each file that it lies behind a symbolic link, as if somebody had put one there.
+/// Reports that each file lies behind a symbolic link, as if an attacker had added one.
 struct Elsewhere(HostFs, PathBuf);
 
 impl FileSystem for Elsewhere {
@@ -484,8 +484,8 @@ fn nothing_is_opened_behind_a_symbolic_link() {
     assert!(fs::read(root.join("tree/file")).unwrap() == text(50_000));
 }
 
-/// A version, and entries of tag, permissions and id: the owner, user 1002, the group, the mask,
-/// and others.
+/// A version, followed by entries of tag, permissions and id: the owner, user 1002, the group, the
+/// mask, and others.
 fn acl() -> Vec<u8> {
     let entries =
         [(1, 7, u32::MAX), (2, 7, 1002), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
@@ -498,7 +498,7 @@ fn acl() -> Vec<u8> {
     bytes
 }
 
-/// A directory's default ACL is for what is made in it, not for what was there.
+/// A directory's default ACL applies to new files in it, not to existing ones.
 #[test]
 fn a_default_acl_lets_nobody_into_what_was_there_before() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());

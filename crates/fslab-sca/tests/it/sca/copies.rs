@@ -1,4 +1,4 @@
-//! Lower directories that were copied without xattrs: a mount of the copy shows the same bytes.
+//! Lower directories copied without xattrs: a mount of the copy shows the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ fn mount(codec: &str, root: &Path) -> Arc<dyn FileSystem> {
     built.unwrap_or_else(|error| panic!("{}: {error}", root.display()))
 }
 
-/// Makes a stored file in each state, and answers what each holds. Nothing is ended in order.
+/// Makes a stored file in each state; returns their contents. The layer is not shut down.
 fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     let fs = mount(codec, root);
     let client = Client::new(&*fs);
@@ -54,7 +54,7 @@ fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     sparse.truncate(5 << 20).unwrap();
     sparse.close().unwrap();
     open("only a size").truncate(12_345).unwrap();
-    // Written to, and never closed.
+    // Written and never closed.
     let unclosed = open("unclosed");
     unclosed.write_all(0, &mixed(20_000)).unwrap();
     unclosed.fsync(false).unwrap();
@@ -68,7 +68,7 @@ fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     contents
 }
 
-/// The same, by a mount of a copy.
+/// The contents as a mount of a copy shows them.
 fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     let fs = mount(codec, root);
     let client = Client::new(&*fs);
@@ -84,8 +84,8 @@ fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     contents
 }
 
-/// Commands that copy `$1` to `$2` without xattrs. git does not keep the mode of the lock file,
-/// which a mount then refuses.
+/// Commands that copy `$1` to `$2` without xattrs. git does not preserve the mode of the lock file,
+/// so a mount refuses the copy.
 const COPIES: [(&str, &str); 3] = [
     ("rsync", "rsync -a \"$1/\" \"$2/\""),
     ("tar", "mkdir \"$2\" && tar -C \"$1\" -c . | tar -C \"$2\" -x"),
@@ -143,7 +143,7 @@ fn is_decoded(copy: &Path, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
 /// Bytes of three files; the longest ends with a checkpoint.
 const FILES: [(&str, usize); 3] = [("short", 3000), ("long", 30_000), ("longest", 2_000_000)];
 
-/// Where the last frame of a kind begins, and its bytes.
+/// Offset and bytes of the last frame of a kind.
 fn last_frame(path: &Path, kind: &str) -> (usize, usize) {
     let mut lines = Vec::new();
     Tool::open(path).unwrap().dump(&mut lines).unwrap();
@@ -153,7 +153,7 @@ fn last_frame(path: &Path, kind: &str) -> (usize, usize) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// Copies stored files without their xattrs; one bit of the last frame is flipped.
+/// Copies stored files without their xattrs, and flips one bit of the last frame.
 fn copy_damaged(original: &Path, copy: &Path) {
     for (name, _) in FILES {
         let mut stored = fs::read(original.join(name)).unwrap();
@@ -164,7 +164,7 @@ fn copy_damaged(original: &Path, copy: &Path) {
     }
 }
 
-/// Lengths of the files that `copy_damaged` makes, as a mount shows them.
+/// Lengths of the files of `copy_damaged`, as a mount shows them.
 fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
     let fs = mount(codec, copy);
     let client = Client::new(&*fs);
@@ -177,8 +177,8 @@ fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
     lengths
 }
 
-/// Damage at the end looks as a crash leaves a file. Where there was no crash, it is refused, and
-/// `fslab sca verify` finds it in any case.
+/// Damage at the end looks like the result of a crash. If there was no crash, it is refused. `fslab
+/// sca verify` always finds it.
 #[test]
 fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
     for codec in CODECS {
@@ -200,11 +200,11 @@ fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
             let path = copy.join(name);
             let before = fs::read(&path).unwrap();
             assert!(has_findings(&path), "{codec}, {name}");
-            // The damaged content must not be lost with the garbage.
+            // Packing must not remove the damaged content with the garbage.
             fslab_sca::pack(&path, &|_| {}).expect_err(name);
             assert!(fs::read(&path).unwrap() == before, "{codec}, {name}");
         }
-        // What a damaged checkpoint says is said by the frames before it.
+        // The frames before a damaged checkpoint contain the same information.
         let found = [Err(Errno::IO), Err(Errno::IO), Ok(FILES[2].1)];
         assert_eq!(lengths(codec, &copy), found, "{codec}");
 

@@ -1,11 +1,11 @@
-//! Files of small appended pieces, which lie raw in the stored file, cut in the middle of a piece.
+//! Files of small appended pieces, which are stored raw, cut in the middle of a piece.
 
 use fslab_vfs::{Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, read_file, text};
 
-/// Where files are cut: within a piece, between two, and within the encoded part of a chunk.
+/// Offsets of the cuts: within a piece, between two, and within the encoded part of a chunk.
 const CUTS: [usize; 5] = [1, 150, 300, 301, 4296];
 
 #[test]
@@ -39,7 +39,7 @@ fn a_shortened_file_that_grows_again_has_zeros_behind_the_cut() {
     }
 }
 
-/// Every walk over a file finds pieces by the same search as seeking: packing would lose them.
+/// Seeking and every walk over a file, such as packing, find pieces by the same search.
 #[test]
 fn raw_pieces_between_holes_are_found() {
     for layer in ["zstd:chunk=4KiB", "copy:chunk=4KiB"] {

@@ -1,4 +1,4 @@
-//! Damaged stored files: what is read is right or refused, and the rest stays readable.
+//! Damaged stored files: reads are right or refused, and the other content stays readable.
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
 
-/// Every byte flipped in turn: what is read is right or refused, and so is the size.
+/// Flips every byte in turn: content and size are right or refused.
 #[test]
 fn a_flipped_byte_is_never_served() {
     for codec in CODECS {
@@ -55,15 +55,15 @@ fn flip_every_byte(codec: &str, synced: bool) {
                 refused += 1;
             }
         }
-        // A session that ends well leaves the file's mark to be believed.
+        // After a proper end of the session, the file's mark is trusted.
         fs.shutdown().unwrap();
     }
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
-/// A block of zeros at the beginning takes all that says what the file is. It is not one whose
-/// writes were lost, which is empty: its mark says that it was left well. It was served as an
-/// empty file, with its size, and the next write copied its frames aside as if they were nothing.
+/// A block of zeros at the beginning destroys the file's identity. The file is not empty because of
+/// lost writes, since its mark says that it was settled. Once it was served as an empty file with
+/// its old size, and the next write quarantined its frames.
 #[test]
 fn a_file_that_was_left_well_is_not_empty_though_its_head_is_lost() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
@@ -87,8 +87,8 @@ fn a_file_that_was_left_well_is_not_empty_though_its_head_is_lost() {
     }
 }
 
-/// Of a hole the walk must know how far it goes. One bit of that made all of the file unreadable,
-/// and where no mark was believed it hid all that was written later.
+/// The walk must know the length of a hole. Once, a single wrong bit in it made the whole file
+/// unreadable. Without a trusted mark, the bit hid all later data.
 #[test]
 fn a_flipped_bit_of_a_hole_costs_nothing() {
     for codec in CODECS {
@@ -134,7 +134,7 @@ fn punch(fs: &dyn FileSystem, offset: u64, length: u64) {
     file.close().unwrap();
 }
 
-/// Where the eight bytes lie that say how long the only hole is, and what stands around them.
+/// Place of the eight bytes with the length of the only hole, including what surrounds them.
 fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
     let (begin, header, body): (&[u8], _, _) = match codec {
         "uuencode" => (b"fslab:RlNmMQQC", 103, 12),
@@ -146,7 +146,8 @@ fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
     place..place + body
 }
 
-/// A read that touches a damaged chunk fails as a whole: less would pass for the end of the file.
+/// A read that touches a damaged chunk fails completely: a short read would look like the end of
+/// the file.
 #[test]
 fn a_read_over_a_damaged_chunk_is_not_cut_short() {
     let below = Below::new();
@@ -154,7 +155,7 @@ fn a_read_over_a_damaged_chunk_is_not_cut_short() {
     write_file(&*fs, "file", &text(20_000));
     fs.shutdown().unwrap();
     let mut stored = below.bytes("file");
-    // In the body of the third chunk's frame.
+    // A byte in the body of the third chunk's frame.
     stored[1024 + 2 * (72 + 4096) + 1000] ^= 1;
     below.replace("file", &stored);
     let fs = below.mount("copy:chunk=4KiB");
@@ -167,9 +168,9 @@ fn a_read_over_a_damaged_chunk_is_not_cut_short() {
     assert!(file.read(12_288, 20_000).unwrap() == text(20_000)[12_288..]);
 }
 
-/// Bytes behind the end are copied aside before their space is used. A power cut that leaves the
-/// copies, but neither the gap over the bytes nor what was written next, changes nothing: a torn
-/// frame among the bytes is not one with whole frames behind it.
+/// Bytes behind the end are quarantined before their space is used. A power cut may keep the copies
+/// but lose the gap and the next write. A torn frame among the bytes must then not count as
+/// followed by whole frames.
 #[test]
 fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
     let layer = "copy:chunk=4KiB";
@@ -180,7 +181,7 @@ fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
     let expected = read_file(&*fs, "file").unwrap();
     let end = below.bytes("file").len();
     write_at(&*fs, "file", 8192, &text(4096)).unwrap();
-    // The body is torn, the header whole.
+    // The body is torn, the header is complete.
     below.overwrite("file", end + 100, b"torn");
     let torn = below.bytes("file")[end..].to_vec();
     let fs = below.mount(layer);
@@ -191,12 +192,12 @@ fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == expected);
 }
 
-/// What was cut off is gone, also where the write that had added it, or the cut itself, did not
-/// survive a power cut as a whole: a file that grows again holds zeros there.
+/// Data that was cut off stays lost, even if a power cut tore the write that added it or the cut
+/// itself. A file that grows again has zeros there.
 #[test]
 fn nothing_is_left_behind_the_end_of_a_file_that_was_cut() {
-    // A write is torn in its content; a cut in what gzip has behind the header, where no mark that
-    // the first look at the file leaves tells the next that it is as it was left.
+    // A write is torn in its content. A cut is torn in the bytes behind gzip's header, and without
+    // xattrs no mark says that the file was settled.
     let torn = [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB,size-xattr=off", Torn::Cut)];
     for (layer, torn) in torn {
         let below = Below::new();
@@ -233,8 +234,8 @@ fn cut(fs: &dyn FileSystem, size: u64) {
     client.truncate(ino, size).unwrap();
 }
 
-/// Random bits of a large file: the piece that one is in is right or refused, all others are right,
-/// and so is the size. `FSLAB_FLIPS` asks for more than a few, `FSLAB_SEED` for a seed.
+/// Flips random bits in a large file: the affected piece is right or refused, and all other pieces
+/// and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
     let flips = number("FSLAB_FLIPS").unwrap_or(40);
@@ -257,7 +258,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
             assert!(lost <= 1, "{codec}: bit {bit} of {place} costs {lost} chunks");
             refused += lost;
             below.overwrite("file", place, &[stored[place]]);
-            // Sometimes the mark is believed next time, sometimes not.
+            // The next mount trusts the mark in every second case only.
             if flip % 2 == 0 {
                 fs.shutdown().unwrap();
             }
@@ -267,8 +268,8 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A file at rest ends with a checkpoint. One bit of that made all of the file unreadable, because
-/// its mark told of a frame that the walk did not count.
+/// A settled file ends with a checkpoint. Once, a wrong bit in it made the whole file unreadable,
+/// because the mark counted a frame that the walk did not.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {
@@ -286,8 +287,8 @@ fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     }
 }
 
-/// Where a page of the index is damaged, the frames tell what it told: also when the file is opened
-/// and frames behind the checkpoint are about chunks of that page.
+/// If an index page is damaged, the frames replace it. This also works at open, when frames behind
+/// the checkpoint concern chunks of that page.
 #[test]
 fn a_flipped_bit_in_the_index_costs_no_more_than_its_chunk() {
     for codec in ["copy", "gzip", "zstd", "lz4"] {
@@ -313,7 +314,7 @@ fn a_flipped_bit_in_the_index_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A place in the body of each page of the index.
+/// An offset in the body of each index page.
 fn page_bodies(stored: &[u8]) -> Vec<usize> {
     let headers = stored.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"FSf1\x05");
     let places: Vec<usize> = headers.map(|(place, _)| place + 72 + 30).collect();
@@ -321,7 +322,7 @@ fn page_bodies(stored: &[u8]) -> Vec<usize> {
     places
 }
 
-/// Not only who reads is answered where a page of the index is damaged.
+/// A damaged index page is healed for every operation, not only for reads.
 #[test]
 fn whoever_comes_upon_a_damaged_index_first_is_answered() {
     let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [
@@ -375,8 +376,8 @@ fn sync(fs: &dyn FileSystem) {
     file.close().unwrap();
 }
 
-/// A power cut may tear the frame that replaced a tail, and leave the pieces before it and those
-/// behind it: more than a checkpoint may list. What is synced then is there later.
+/// A power cut may tear the frame that replaced a tail, and leave the pieces before and behind it:
+/// more than a checkpoint can list. A later sync must still make all data durable.
 #[test]
 fn a_tail_that_a_crash_made_too_long_is_encoded_before_the_next_sync() {
     for xattr in ["on", "off"] {
@@ -388,11 +389,11 @@ fn a_tail_that_a_crash_made_too_long_is_encoded_before_the_next_sync() {
         let client = Client::new(&*fs);
         let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
         let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-        // A byte of its own, pieces, a frame for all of them, and pieces again.
+        // One byte, pieces, a frame for all of them, and pieces again.
         for number in 0..1 + PIECES + 1 + PIECES {
             file.write_all(8192 + number as u64, b"a").unwrap();
         }
-        // A kill: nobody closes it.
+        // A kill: the file is not closed.
         std::mem::forget(file);
         expected.resize(8192 + 2 + 2 * PIECES, b'a');
         let whole = frame_of_length(&below.bytes("file"), PIECES as u32 + 2);
@@ -413,17 +414,17 @@ fn a_tail_that_a_crash_made_too_long_is_encoded_before_the_next_sync() {
     }
 }
 
-/// So many pieces can be added to a chunk before it is encoded.
+/// Number of pieces that can be appended to a chunk before it is encoded.
 const PIECES: usize = 768;
 
-/// Where the header of a data frame begins that holds so many bytes.
+/// Offset of the header of a data frame with this many bytes of content.
 fn frame_of_length(stored: &[u8], length: u32) -> usize {
     let is_it =
         |bytes: &[u8]| bytes.starts_with(b"FSf1\x01") && bytes[56..60] == length.to_le_bytes();
     stored.windows(72).position(is_it).unwrap()
 }
 
-/// A file of which every kind of frame is a part.
+/// A file that contains every kind of frame.
 fn large_file(layer: &str) -> (Below, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(layer);
@@ -448,7 +449,7 @@ fn large_file(layer: &str) -> (Below, Vec<u8>) {
     (below, data)
 }
 
-/// Reads piece by piece; answers how many were refused.
+/// Reads all pieces; returns the number of refused ones.
 fn lost_pieces(fs: &dyn FileSystem, expected: &[u8]) -> Result<usize, String> {
     const CHUNK: usize = 16 << 10;
     let client = Client::new(fs);

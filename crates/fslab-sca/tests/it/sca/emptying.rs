@@ -1,4 +1,4 @@
-//! Emptying a file where calls below fail: it is what it was or empty, and nothing in between.
+//! Emptying a file while calls below fail: afterwards it has its old content or is empty.
 
 use fslab_vfs::{Errno, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -12,7 +12,7 @@ fn fails<T>(answer: fslab_vfs::Result<T>) {
     assert_eq!(answer.err().map(|error| error.errno()), Some(Errno::IO));
 }
 
-/// What a crash leaves of it is told in `power_cuts::rewriting`.
+/// `power_cuts::rewriting` tests the state after a crash.
 #[test]
 fn emptying_reads_and_syncs_nothing() {
     let below = Below::new();
@@ -25,7 +25,7 @@ fn emptying_reads_and_syncs_nothing() {
     assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
-/// Its marks may be lost with the writes that a failed sync was to keep.
+/// A failed sync may lose the change of its mark.
 #[test]
 fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided() {
     let below = Below::new();
@@ -45,7 +45,7 @@ fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided(
     assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
-/// Whatever a foreign file begins with, it stays one if it is not emptied.
+/// A foreign file stays foreign if it can't be emptied, whatever it begins with.
 #[test]
 fn a_foreign_file_that_can_not_be_emptied_stays_as_it_is() {
     for mut content in [random(3, 5000), vec![0; 5000]] {
@@ -56,7 +56,7 @@ fn a_foreign_file_that_can_not_be_emptied_stays_as_it_is() {
         content[4990..4997].copy_from_slice(b"changed");
         failing.by("setattr on file error EIO");
         fails(rewrite_file(&*failing.fs, "file", &text(5000)));
-        // A kill.
+        // After a kill.
         assert!(read_file(&*below.mount(LAYER), "file") == Ok(content));
     }
 }

@@ -1,5 +1,5 @@
-//! Encoding and then decoding a tree leaves it as it was, also where files look like stored files;
-//! in between, a mount shows what was there.
+//! Encoding and then decoding a tree restores it, even if files look like stored files. In between,
+//! a mount shows the original content.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -37,17 +37,17 @@ impl RandomSource for Numbers {
     }
 }
 
-/// What a file is in every respect that a conversion keeps.
+/// Everything about a file that a conversion keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     kind: FileKind,
-    /// A hash of the content or the target of a link, and the length.
+    /// Hash and length of the content or of a link's target.
     content: (u32, usize),
     mode: u32,
     owner: (u32, u32),
     modified: Timestamp,
     accessed: Timestamp,
-    /// The first path of the same file, and how many there are.
+    /// The first path of the same file, and the number of its names.
     links: (String, u32),
     xattrs: BTreeMap<String, Vec<u8>>,
 }
@@ -80,7 +80,7 @@ fn add(
         xattrs: BTreeMap::new(),
     };
     for name in client.listxattr(attr.ino).unwrap() {
-        // What the layer knows of the whole tree stays at its root.
+        // The layer's record of the whole tree stays at its root.
         if name != "user.fslab.sca.tree" || !path.is_empty() {
             let value = client.getxattr(attr.ino, &name).unwrap();
             kept.xattrs.insert(name, value);
@@ -106,7 +106,7 @@ fn add(
     tree.insert(path, kept);
 }
 
-/// The same, as a mount shows it: no xattr is the layer's.
+/// The same tree as a mount shows it, without the layer's xattrs.
 fn shown(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
     for kept in tree.values_mut() {
@@ -154,7 +154,7 @@ pub fn convert(
     Ok(told.into_inner().unwrap())
 }
 
-/// Converts, and expects that nothing is kept as it is.
+/// Converts a tree and asserts that no file is kept.
 pub fn convert_all(below: &Arc<dyn FileSystem>, direction: Direction, when: &str) {
     let told = convert(below, direction).unwrap_or_else(|error| panic!("{when}: {error}"));
     let is_done = |what: &str| matches!(what, "converted" | "already" | "lookalike");
@@ -162,7 +162,7 @@ pub fn convert_all(below: &Arc<dyn FileSystem>, direction: Direction, when: &str
     assert!(kept.is_empty(), "{when}: {kept:?}");
 }
 
-/// A stored file that another layer wrote, with its size xattr.
+/// A stored file that another layer wrote, and its size xattr.
 pub fn stored(content: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let fs = crate::layer(LAYER).build(Arc::clone(&memory)).unwrap();
@@ -173,7 +173,7 @@ pub fn stored(content: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (client.contents(ino).unwrap(), client.getxattr(ino, "user.fslab.sca").unwrap())
 }
 
-/// What an encoded tree holds of a file that looks like a stored file: content and xattrs.
+/// The encoded form of a file that looks like a stored file: content and xattrs.
 fn encoded_lookalike() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let (content, mark) = stored(&text(9000));
@@ -190,7 +190,7 @@ fn encoded_lookalike() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     (client.contents(ino).unwrap(), xattrs.collect())
 }
 
-/// Contents and own xattrs of files of every kind.
+/// Number of kinds of files that `make` makes: contents with xattrs.
 const KINDS: usize = 14;
 
 fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
@@ -209,10 +209,10 @@ fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
         // A stored file in a stored file.
         7 => (stored(&stored(&text(size)).0).0, BTreeMap::new()),
         8 => encoded_lookalike(),
-        // The mark of another file, and no mark at all.
+        // The mark of another file, and an invalid mark.
         9 => (text(size), named(stored(&text(100)).1)),
         10 => (mixed(size), named(b"anything".to_vec())),
-        // Of a later version, and damaged in its head.
+        // A file of a later version, and one with a damaged head.
         11 => {
             let mut content = stored(&text(size)).0;
             content[72] = 2;
@@ -235,7 +235,8 @@ fn golden(number: usize) -> Vec<u8> {
     fs::read(&paths[number % paths.len()]).unwrap()
 }
 
-/// A file to make: kind, size, directory, mode, owner, xattrs of its own, further names, times.
+/// A file to make: kind, size, directory, mode, owner, number of xattrs, number of further names,
+/// times.
 type Item = (usize, usize, usize, u32, u32, usize, usize, u32);
 
 fn items(most: usize) -> impl Strategy<Value = Vec<Item>> {
@@ -247,7 +248,7 @@ fn items(most: usize) -> impl Strategy<Value = Vec<Item>> {
 
 fn touch(client: &Client<'_>, ino: Ino, time: u32) {
     let at = |seconds| Some(SetTime::To(Timestamp { seconds, nanoseconds: time % 1_000_000_000 }));
-    // Reading changes no time of access that lies in the future.
+    // Reading does not change an access time in the future.
     let (accessed, modified) = (at(5_000_000_000 + i64::from(time)), at(i64::from(time) / 4));
     client.set(ino, &SetAttr { accessed, modified, ..SetAttr::default() }).unwrap();
 }
@@ -290,7 +291,7 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
     }
 }
 
-/// An ACL by which user 5 may read and write.
+/// An ACL that lets user 5 read and write.
 fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries = [(1, 6, NOBODY), (2, 6, 5), (4, 4, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)];
@@ -326,7 +327,7 @@ fn encoding_and_decoding_any_tree_leaves_it_as_it_was() {
     checked.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A tree with files of each kind that matters to a resumed run.
+/// A tree with one file of each kind that matters to a resumed run.
 fn small_tree() -> Arc<dyn FileSystem> {
     tree(&[
         (1, 9000, 0, 0o640, 1, 1, 0, 77),
@@ -337,7 +338,8 @@ fn small_tree() -> Arc<dyn FileSystem> {
     ])
 }
 
-/// A call that changes something, from which on no call changes anything: the run is killed there.
+/// Converts until a changing call; from this one on, every such call fails, as if the run was
+/// killed.
 fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bool {
     let calls =
         "write|rename|link|unlink|setxattr|removexattr|setattr|create|fsync|fsyncdir|syncfs";
@@ -348,13 +350,13 @@ fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bo
     fault.counts().iter().any(|rule| rule.struck > 0)
 }
 
-/// Whether the tree's xattr says that all its files are plain.
+/// Whether the xattr of the tree says that all its files are plain.
 fn is_plain(below: &Arc<dyn FileSystem>) -> bool {
     let tree = Client::new(&**below).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0)
 }
 
-/// Each way to begin: the tree, and how the run ends that is killed.
+/// The initial state of a run that will be killed: the tree, and the expected final state.
 fn beginnings(direction: Direction) -> (Arc<dyn FileSystem>, Tree) {
     let below = small_tree();
     let before = tree_of(&*below);
@@ -375,7 +377,8 @@ fn a_conversion_that_is_killed_at_any_call_is_resumed_to_the_same_tree() {
             }
             calls = call;
             let when = format!("{direction:?}, killed at call {call}");
-            // Once all is encoded, the tree is a lower directory, in which such a file is stored.
+            // Once all files are encoded, the tree is a lower directory, where such a file counts
+            // as stored.
             if direction == Direction::Encode && (is_plain(&below) || call == 1) {
                 before = with_another_lookalike(&below, before);
             }
@@ -391,7 +394,7 @@ fn a_conversion_that_is_killed_at_any_call_is_resumed_to_the_same_tree() {
     }
 }
 
-/// Somebody puts a stored file of another tree there before the run is resumed.
+/// Adds a stored file of another tree before the run is resumed.
 fn with_another_lookalike(below: &Arc<dyn FileSystem>, mut before: Tree) -> Tree {
     let client = Client::new(&**below);
     let root = client.attr(Ino::ROOT).unwrap();
@@ -403,7 +406,7 @@ fn with_another_lookalike(below: &Arc<dyn FileSystem>, mut before: Tree) -> Tree
     before
 }
 
-/// A mount makes a lower directory of a tree: what it shows stays, whatever runs follow.
+/// A mount turns a tree into a lower directory: what it shows stays the same after later runs.
 #[test]
 fn what_a_mount_shows_of_a_conversion_that_was_killed_stays() {
     for direction in [Direction::Encode, Direction::Decode] {
@@ -416,7 +419,8 @@ fn what_a_mount_shows_of_a_conversion_that_was_killed_stays() {
             let has_encoded = converted(&below, &before);
             let was_plain = is_plain(&below);
             let seen = mounted(&below);
-            // Before any file is encoded, a mount decodes whatever looks like a stored file.
+            // Before the first file is encoded, a mount decodes everything that looks like a stored
+            // file.
             let is_fixed = match direction {
                 Direction::Encode => has_encoded,
                 Direction::Decode => !was_plain,
@@ -446,7 +450,7 @@ fn contents(tree: &Tree) -> BTreeMap<String, (u32, usize)> {
     tree.iter().map(|(path, kept)| (path.clone(), kept.content)).collect()
 }
 
-/// What a mount shows of the files that were there at first.
+/// The content of the original files as a mount shows it.
 fn mounted(below: &Arc<dyn FileSystem>) -> BTreeMap<String, (u32, usize)> {
     let fs = crate::layer(LAYER).build(Arc::clone(below)).unwrap();
     let mut found = contents(&tree_of(&*fs));
@@ -455,7 +459,7 @@ fn mounted(below: &Arc<dyn FileSystem>) -> BTreeMap<String, (u32, usize)> {
     found
 }
 
-/// A file system in which all xattrs of a file take so many bytes at most.
+/// A file system that limits the total size of a file's xattrs.
 struct LittleRoom(MemFs);
 
 const ROOM: usize = 400;
@@ -487,8 +491,8 @@ impl FileSystem for LittleRoom {
     }
 }
 
-/// The size xattr gives way to the user's. A file that looks like a stored file needs one of ours:
-/// where that has no room, the file stays as it is.
+/// The size xattr is dropped in favour of the user's xattrs. A file that looks like a stored file
+/// needs an fslab xattr; if there is no room, the file stays as it is.
 #[test]
 fn xattrs_of_users_have_the_room_that_they_had() {
     let below: Arc<dyn FileSystem> = Arc::new(LittleRoom(MemFs::default()));
@@ -510,7 +514,7 @@ fn xattrs_of_users_have_the_room_that_they_had() {
     assert_eq!(tree_of(&*below)["/text"], before["/text"]);
 }
 
-/// Without xattrs, nothing tells whether a file that looks like a stored file is one.
+/// Without xattrs it is unknown whether a file that looks like a stored file is one.
 #[test]
 fn files_that_look_stored_are_not_encoded_where_no_xattr_can_be_set() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -547,7 +551,7 @@ fn an_estimate_counts_files_that_only_look_stored() {
     assert_eq!((expected.files, expected.already), (0, 2));
 }
 
-/// A part of a lower directory is what the whole is.
+/// A part of a lower directory follows the same rule as the whole.
 #[test]
 fn a_part_of_a_lower_directory_is_converted_as_one() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -572,7 +576,7 @@ fn a_part_of_a_lower_directory_is_converted_as_one() {
     assert!(fs::read(part.join("golden")).unwrap() == encoded, "encoded twice");
     convert(&part, Direction::Decode).unwrap();
     assert!(fs::read(part.join("golden")).unwrap() == golden(3));
-    // It is content in a lower directory until all of that is decoded.
+    // In a lower directory it stays marked as content until the whole directory is decoded.
     let mut value = [0; 128];
     let mut mark = || rustix::fs::getxattr(part.join("golden"), "user.fslab.sca", &mut value[..]);
     assert!(mark().is_ok());

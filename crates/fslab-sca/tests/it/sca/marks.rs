@@ -1,4 +1,4 @@
-//! Marks: what xattrs say of files is believed only while it is true, whoever changed them.
+//! Marks: the xattrs of files are trusted only while they are true, whatever changed the files.
 
 use fslab_vfs::{Errno, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -8,8 +8,8 @@ use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_
 const KEEPS: &str = "copy:chunk=4KiB";
 const KEEPS_NOT: &str = "copy:chunk=4KiB,size-xattr=off";
 
-/// The first xattr that a mount sets is the tree's: an ordinary user who may write files of a
-/// directory, and not the directory, can't.
+/// The first xattr that a mount sets is that of the tree. An ordinary user who may write the files
+/// but not the directory can't set it.
 const NO_TREE: &str = "setxattr nth 1 error EACCES";
 
 /// A stored file of 1024 + (72 + 1000) + (72 + 100) bytes and a foreign one, both with marks.
@@ -24,8 +24,7 @@ fn marked() -> Below {
     below
 }
 
-/// Rewrites both files, the stored one to the length it had below, and looks at them again with
-/// their marks.
+/// Rewrites both files, the stored one to its earlier length below, and checks their marks.
 #[track_caller]
 fn marks_stay_true(layer: &str, rules: &str) {
     let below = marked();
@@ -53,7 +52,7 @@ fn marks_stay_true_where_the_tree_can_not_be_marked() {
     marks_stay_true(KEEPS, NO_TREE);
 }
 
-/// Else a later mount would believe what the mark says of what it was.
+/// Otherwise a later mount would trust the mark of the earlier content.
 #[test]
 fn what_has_a_mark_that_can_not_be_voided_is_not_changed() {
     for layer in [KEEPS, KEEPS_NOT] {
@@ -68,7 +67,7 @@ fn what_has_a_mark_that_can_not_be_voided_is_not_changed() {
     }
 }
 
-/// A foreign file stays one, whatever is written to it, with sizes kept in xattrs or not.
+/// A foreign file stays foreign after any write, whether or not sizes are kept in xattrs.
 #[test]
 fn foreign_files_are_marked_where_no_sizes_are_kept() {
     let below = Below::new();
@@ -89,12 +88,12 @@ fn foreign_files_are_marked_where_no_sizes_are_kept() {
     assert_eq!(none, Errno::NODATA, "a size was kept");
 }
 
-/// One file that can't be left in order at the end does not make the next mount doubt all others.
+/// One file that can't be settled at the end does not make the next mount distrust all others.
 #[test]
 fn a_session_ends_though_a_file_can_not_be_left_in_order() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
     let below = Below::new();
-    // A seek table is written last, which must not move the time of the last change.
+    // A seek table is written last; it must not change the modification time.
     let failing = Failing::over(&below, "zstd:chunk=4KiB", "");
     let client = Client::new(&*failing.fs);
     let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
@@ -103,7 +102,7 @@ fn a_session_ends_though_a_file_can_not_be_left_in_order() {
     failing.by("setattr on bad error EIO");
     assert_eq!(failing.fs.shutdown().unwrap_err().errno(), Errno::IO);
     let lower = Client::new(&*below.fs);
-    // The state in the mark; numbers of the last session and of the last that ended well.
+    // The state in the mark; the numbers of the last session and of the last that ended properly.
     let state = |name: &&str| {
         let ino = lower.lookup(Ino::ROOT, name).unwrap().ino;
         lower.getxattr(ino, "user.fslab.sca").map_or(0, |mark| mark[2])

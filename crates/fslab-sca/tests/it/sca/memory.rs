@@ -1,5 +1,4 @@
-//! What a file in use keeps in memory, and what is read to open it, is bounded, whatever is done
-//! to it.
+//! The memory of a file in use and the reads to open it are bounded for any operation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 /// Bytes of the logical file that one page of the index covers.
 const PAGE_COVERS: u64 = 128 * 4096;
 
-/// Counts what is made durable, and what is read where.
+/// Counts syncs, and the places of reads.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -66,8 +65,8 @@ impl FileSystem for Counting {
     }
 }
 
-/// A page of the index that was changed stays in memory until it is written. A few bytes at places
-/// far from each other change thousands of pages long before 64 MiB were written.
+/// A changed index page stays in memory until it is written. A few bytes at distant offsets change
+/// thousands of pages long before 64 MiB are written.
 #[test]
 fn changes_far_apart_do_not_pile_up_in_memory() {
     let below = Arc::new(Counting::default());
@@ -86,7 +85,7 @@ fn changes_far_apart_do_not_pile_up_in_memory() {
     }
     assert!(below.syncs.load(Ordering::SeqCst) > before, "9000 changed pages stay in memory");
     file.close().unwrap();
-    // A kill: the next finds everything.
+    // After a kill, the next mount finds everything.
     let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
     let client = Client::new(&*again);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
@@ -97,7 +96,7 @@ fn changes_far_apart_do_not_pile_up_in_memory() {
     file.close().unwrap();
 }
 
-/// As many chunks as a file of 8 GiB has at the default size, and a few.
+/// Number of chunks in a file of 8 GiB at the default size, and a few more.
 #[test]
 fn a_file_that_was_closed_is_opened_by_eight_reads_at_most() {
     for (layer, size) in [
@@ -140,8 +139,8 @@ fn write_zeros(fs: &dyn FileSystem, size: u64) {
     file.close().unwrap();
 }
 
-/// Chunks can't be read whose frame and whose index are both damaged: everything is looked through
-/// once, and not by each who tries to read.
+/// Chunks with a damaged frame and a damaged index can't be read. The whole file is searched once,
+/// not for each reader.
 #[test]
 fn what_can_not_be_healed_is_not_tried_again() {
     let below = Arc::new(Counting::default());
@@ -154,7 +153,7 @@ fn what_can_not_be_healed_is_not_tried_again() {
     let mut bytes = raw.contents(ino).unwrap();
     let header_bytes = 72;
     let frame = |chunk: usize| 1024 + chunk * (header_bytes + 4096);
-    // Of the index, the root page and the checkpoint behind it stay.
+    // Only the root page of the index and the checkpoint behind it stay intact.
     let pages = frame(1024)..bytes.len() - 424;
     bytes[pages].iter_mut().step_by(64).for_each(|byte| *byte ^= 0xff);
     let of_a_frame = frame(900) + 8..frame(900) + 40;
@@ -176,7 +175,7 @@ fn what_can_not_be_healed_is_not_tried_again() {
     assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
 }
 
-/// A line of a log takes a frame, and who appends the next one opens the file anew.
+/// Each log line takes a frame, and the next append reopens the file.
 #[test]
 fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
     const LINES: u64 = 6000;
@@ -196,8 +195,8 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
         file.write_all(line * LINE.len() as u64, LINE).unwrap();
         file.close().unwrap();
     }
-    // At most 256 frames of 82 bytes, and a checkpoint with up to 768 pieces; of all lines it would
-    // be half a megabyte.
+    // At most 256 frames of 82 bytes, and a checkpoint with up to 768 pieces. Reading all lines
+    // would take half a megabyte.
     assert!(most < 160_000, "{most} bytes are read to open the log");
     let syncs = below.syncs.load(Ordering::SeqCst) - before;
     assert_eq!(syncs, 0, "times to the disk for {LINES} lines");
@@ -206,7 +205,7 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
     file.close().unwrap();
 }
 
-/// A range that thousands of pages lead to is emptied in parts, between which pages are written.
+/// A range with thousands of index pages is emptied in parts; pages are written in between.
 #[test]
 fn holes_and_cuts_do_not_pile_up_in_memory() {
     let below = Arc::new(Counting::default());
@@ -232,7 +231,7 @@ fn holes_and_cuts_do_not_pile_up_in_memory() {
     file.truncate(PAGE_COVERS + 4).unwrap();
     assert!(below.writes.load(Ordering::SeqCst) > before + 2, "cut at once");
     file.close().unwrap();
-    // A kill: the next finds the same.
+    // After a kill, the next mount finds the same.
     let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
     let mut expected = vec![0; PAGE_COVERS as usize + 4];
     expected[..9].copy_from_slice(b"something");
@@ -240,8 +239,8 @@ fn holes_and_cuts_do_not_pile_up_in_memory() {
     assert!(read_file(&*again, "file").unwrap() == expected);
 }
 
-/// Who looks for a hole in a file without any comes past every page of its index: they are dropped
-/// on the way, so that the upper ones are read more than once.
+/// A search for a hole in a file without holes visits every index page. Pages are dropped on the
+/// way, so the upper ones are read more than once.
 #[test]
 fn looking_for_a_hole_does_not_keep_the_index() {
     let below = Arc::new(Counting::default());

@@ -1,4 +1,4 @@
-//! Packing: rewritten files come into the order of their content, in place.
+//! Packing: rewritten files are put into the order of their content, in place.
 
 use fslab_vfs_testing::scratch;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::below::{Below, CODECS, mixed, random, read_file, text, write_file};
 use super::piped;
 
-/// Writes over places of a file, and closes it.
+/// Overwrites parts of a file and closes it.
 fn rewrite(fs: &dyn FileSystem, data: &mut [u8], rounds: Range<u64>) {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
@@ -54,7 +54,7 @@ fn packed_files_are_short_and_found_however_a_daemon_ends() {
         write_file(&*fresh.mount(&layer), "file", &data);
         let (packed, least) = (below.bytes("file"), fresh.bytes("file").len());
         assert!(packed.len() < least + least / 16 + 8192, "{codec}: {} {least}", packed.len());
-        // After a kill, and by the frames alone.
+        // After a kill, and then by the frames alone.
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
         below.overwrite("file", 128, &[0xEE; 800]);
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}: no slots");
@@ -66,7 +66,7 @@ fn packed_files_are_short_and_found_however_a_daemon_ends() {
     }
 }
 
-/// Small holes become zeros, so that tools decode the file; large ones stay.
+/// Small holes are filled with zeros, so that tools decode the file; large ones stay holes.
 #[test]
 fn holes_are_packed() {
     const MIB: u64 = 1 << 20;
@@ -97,7 +97,7 @@ fn holes_are_packed() {
     }
 }
 
-/// What was decoded before packing is not shown for what lies there now.
+/// Content decoded before packing is not shown for another frame at the same place.
 #[test]
 fn nothing_stale_is_read_after_packing() {
     let below = Below::new();
@@ -111,7 +111,7 @@ fn nothing_stale_is_read_after_packing() {
     }
 }
 
-/// Reads parts of chunks, which are kept decoded.
+/// Reads parts of chunks, which are then cached in decoded form.
 fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
     let client = Client::new(fs);
     let attr = client.lookup(Ino::ROOT, "file").unwrap();
@@ -124,7 +124,7 @@ fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
     all
 }
 
-/// A reader that has the file open all the time is not disturbed, and nor is what it reads wrong.
+/// A reader that has the file open all the time reads the right bytes.
 #[test]
 fn open_files_are_packed_under_their_readers() {
     let below = Below::new();
@@ -152,7 +152,7 @@ fn open_files_are_packed_under_their_readers() {
     reader.close().unwrap();
 }
 
-/// The tool packs a file of several names in place; names, rights, times and xattrs stay.
+/// The tool packs a file with several names in place; names, rights, times and xattrs stay.
 #[test]
 fn the_tool_keeps_everything_but_the_garbage() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -199,7 +199,7 @@ fn refuses_others(directory: &Path) {
     assert_eq!(std::fs::read(&plain).unwrap(), b"no stored file");
 }
 
-/// What can't be read keeps a file from being packed, and is still there for whoever can mend it.
+/// A file with unreadable content is not packed, and the content stays for a repair.
 #[test]
 fn damaged_files_are_not_packed() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -213,7 +213,7 @@ fn damaged_files_are_not_packed() {
         let found = Tool::open(&path).unwrap().check(Depth::Everything).unwrap();
         found.iter().any(|finding| finding.chunk.is_some())
     };
-    // In the body of a frame that is of use.
+    // A byte in the body of a live frame.
     let place = (5000..stored.len()).step_by(7000).find(damages).unwrap();
     stored[place] ^= 1;
     assert_eq!(fslab_sca::pack(&path, &|_| ()).unwrap().outcome, Packed::GivenUp);
@@ -226,8 +226,7 @@ fn damaged_files_are_not_packed() {
     assert!(found == data);
 }
 
-/// Files are packed while nobody asks for anything, and what is read meanwhile and afterwards is
-/// right.
+/// Files are packed while the mount is idle, and reads during and after packing are right.
 #[test]
 fn idle_mounts_pack() {
     let below = Below::new();
@@ -242,7 +241,7 @@ fn idle_mounts_pack() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// Waits until the file is about as long as one that was written in order.
+/// Waits until the file is about as long as one written in order.
 fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
     let fresh = Below::new();
     write_file(&*fresh.mount(layer), "file", data);
@@ -254,8 +253,8 @@ fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
     }
 }
 
-/// Packing moves all content behind the end and back, and rests after each so long as its rate asks
-/// for: at least 200 KB, the part that does not compress, twice.
+/// Packing moves all content behind the end and back, and pauses after each step as its rate
+/// demands. At least 200 KB, the incompressible part, are moved twice.
 #[test]
 fn packing_keeps_to_its_rate() {
     let below = Below::new();
@@ -271,7 +270,7 @@ fn packing_keeps_to_its_rate() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// Whoever writes while a file is packed in the background finds what he wrote.
+/// A writer during background packing can read back what it wrote.
 #[test]
 fn packing_gives_way_to_writers() {
     let below = Below::new();
@@ -283,13 +282,13 @@ fn packing_gives_way_to_writers() {
         rewrite(&*fs, &mut data, round * 50..round * 50 + 5 + round % 40);
         assert!(read_file(&*fs, "file").unwrap() == data, "round {round}");
     }
-    // A kill in the midst of it.
+    // A kill during packing.
     drop(fs);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// Whatever call fails while a file is packed: what was answered before and what is answered
-/// afterwards is found, by who has it open, by who opens it next, and by the next daemon.
+/// If any call fails while a file is packed, all data written before and after is found. This holds
+/// for the open handle, a new one, and the next daemon.
 #[test]
 fn a_call_that_fails_while_a_file_is_packed_loses_nothing() {
     for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {
@@ -298,7 +297,7 @@ fn a_call_that_fails_while_a_file_is_packed_loses_nothing() {
     }
 }
 
-/// Answers whether there were so many calls at all.
+/// Returns whether that many calls occurred at all.
 fn fails_while_packing(operation: &str, call: u64) -> bool {
     let (below, mut data) = rewritten("copy:chunk=4KiB,pack=off");
     let rule = format!("{operation} nth {call} error EIO");
@@ -315,21 +314,21 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
         }
     };
     write(5000, b"before");
-    // Packs; fails, or what fails is done again another time.
+    // Packing fails, or the failed call is repeated later.
     client.subject().flush(&client.request(), ino, file.handle).ok();
     write(70_000, b"afterwards");
     assert!(file.read(0, data.len()).unwrap() == data, "{operation} {call}: of the open file");
     file.close().ok();
     let found = read_file(&*fs, "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: opened again");
-    // The first daemon is not heard of any more, as after a kill.
+    // The first daemon makes no more calls, as after a kill.
     let found = read_file(&*below.mount("copy:chunk=4KiB,pack=off"), "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: by the next daemon");
     fault.counts().iter().any(|rule| rule.struck > 0)
 }
 
-/// Once something could not be made durable, nobody knows what is there: the frames tell, not a
-/// mark.
+/// After a failed sync it is unknown which data is durable: the frames are read, and no mark is
+/// trusted.
 #[test]
 fn a_file_that_was_not_made_durable_has_no_mark_that_is_believed() {
     const STATE: usize = 2;
@@ -353,7 +352,7 @@ fn a_file_that_was_not_made_durable_has_no_mark_that_is_believed() {
     }
 }
 
-/// Fails as a bug would, once, where the thread that packs asks how much room there is.
+/// Panics once, as a bug would, when the background thread asks for the free space.
 #[derive(Default)]
 struct PanicsOnce {
     inner: MemFs,
@@ -373,7 +372,7 @@ impl FileSystem for PanicsOnce {
     }
 }
 
-/// Else nothing would be packed any more until the next mount.
+/// Otherwise nothing would be packed until the next mount.
 #[test]
 fn packing_goes_on_after_a_bug() {
     let below = Arc::new(PanicsOnce::default());
@@ -392,8 +391,8 @@ fn packing_goes_on_after_a_bug() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A file that was cut shorter holds more than it should for who decodes it without the layer,
-/// though it grows to the old size again.
+/// A file that was shortened contains extra data for ordinary tools, even if it grows to its old
+/// size again.
 #[test]
 fn a_file_that_was_cut_shorter_is_packed_only_by_packing() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -418,8 +417,8 @@ fn a_file_that_was_cut_shorter_is_packed_only_by_packing() {
     }
 }
 
-/// 300,000 bytes cut to 100,000, then a hole to 300,000 and bytes behind it; as stored, and what it
-/// holds.
+/// Writes 300,000 bytes, cuts them to 100,000, and appends a hole up to 300,000 and more bytes.
+/// Returns the stored file and its content.
 fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(&format!("{codec}:chunk=4KiB,pack=off"));

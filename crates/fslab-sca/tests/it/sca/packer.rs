@@ -1,4 +1,4 @@
-//! When files are packed, and that small writes in order end as large ones do.
+//! When files are packed; small sequential writes give the same result as large ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use fslab_vfs_testing::client::Client;
 use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
 use super::piped;
 
-/// What most programs write at a time.
+/// Usual size of a program's writes.
 const PIECE: usize = 8192;
 
-/// As long as a file that was written in large pieces, or nearly so.
+/// The length of a file written in large pieces, or nearly so.
 fn least_bytes(layer: &str, data: &[u8]) -> usize {
     let fresh = Below::new();
     write_file(&*fresh.mount(layer), "file", data);
@@ -21,8 +21,8 @@ fn least_bytes(layer: &str, data: &[u8]) -> usize {
     least + least / 16 + 1024
 }
 
-/// Nobody need wait until a mount is idle: what was written in small pieces is packed before the
-/// daemon ends, for the ordinary tools and for the room it takes.
+/// Files written in small pieces are packed before the daemon ends, even if the mount was never
+/// idle.
 #[test]
 fn what_waits_is_packed_at_the_end() {
     for (codec, length) in ["gzip", "zstd", "lz4"].into_iter().zip([700_000, 300_000, 30_000]) {
@@ -41,7 +41,7 @@ fn what_waits_is_packed_at_the_end() {
     }
 }
 
-/// A kernel that unmounts drops the release of a file that was closed just before.
+/// On unmount the kernel drops the release of a file that was closed just before.
 #[test]
 fn files_that_were_not_released_are_packed_at_the_end() {
     let layer = "gzip:pack-after=1h";
@@ -60,8 +60,8 @@ fn files_that_were_not_released_are_packed_at_the_end() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// Who unmounts is not kept waiting for longer than ten seconds, by a clock that goes six each time
-/// it is looked at; what is left is as right as it was.
+/// Unmounting takes at most ten seconds of packing, by a clock that advances six seconds at each
+/// reading. The remaining files stay valid.
 #[test]
 fn the_end_waits_for_ten_seconds_of_packing_at_most() {
     let (below, data) = (Below::new(), mixed(300_000));
@@ -76,7 +76,7 @@ fn the_end_waits_for_ten_seconds_of_packing_at_most() {
     assert!(read_file(&*below.mount("zstd"), "file").unwrap() == data);
 }
 
-/// A file of less than a chunk is a tail and nothing else, and would stay as long as its content.
+/// A file of less than a chunk consists only of a tail, and would otherwise stay unencoded.
 #[test]
 fn long_tails_are_packed() {
     let layer = "gzip:pack-after=1ms";
@@ -88,7 +88,8 @@ fn long_tails_are_packed() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// Short ones are not: who appends a line a minute would have the file written anew each time.
+/// Short tails are not packed: a program that appends a line a minute would cause a rewrite each
+/// time.
 #[test]
 fn short_tails_stay() {
     let (below, data) = (Below::new(), mixed(300_000));
@@ -99,7 +100,7 @@ fn short_tails_stay() {
     assert!(below.bytes("file").starts_with(&before), "nothing was to be packed");
 }
 
-/// Whoever waited until nobody asked for anything packs all there is, and not one file each time.
+/// Once the mount is idle, all waiting files are packed, with one wait in total.
 #[test]
 fn an_idle_mount_packs_all_that_waits() {
     const FILES: usize = 100;

@@ -1,4 +1,4 @@
-//! Chunks that are decoded before they are asked for.
+//! Chunks that are decoded before they are requested.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ const CHUNK: usize = 16 << 10;
 const CHUNKS: usize = 40;
 const LAYER: &str = "zstd:chunk=16KiB,threads=2";
 
-/// Counts the reads of more than a header: of frames with content.
+/// Counts reads longer than a header, that is, reads of content frames.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -51,7 +51,7 @@ impl Counting {
     }
 }
 
-/// Content that is stored raw, so that frames are as long as chunks.
+/// Incompressible content, stored raw, so that frames are as long as chunks.
 fn content() -> Vec<u8> {
     super::below::random(5, CHUNK * CHUNKS)
 }
@@ -63,7 +63,7 @@ fn mounted(below: &Arc<Counting>, data: &[u8]) -> Arc<dyn FileSystem> {
     fs
 }
 
-/// The chunks behind a reader in sequence are read while he is busy with what he has, each once.
+/// The chunks behind a sequential reader are decoded while it processes earlier ones, each once.
 #[test]
 fn a_reader_in_sequence_finds_chunks_decoded() {
     let (below, data) = (Arc::new(Counting::default()), content());
@@ -84,7 +84,7 @@ fn a_reader_in_sequence_finds_chunks_decoded() {
     file.close().unwrap();
 }
 
-/// Chunks that were decoded ahead are written again before the reader comes to them.
+/// Chunks that were decoded in advance are rewritten before the reader reaches them.
 #[test]
 fn what_was_written_meanwhile_is_what_is_read() {
     let (below, mut data) = (Arc::new(Counting::default()), text(CHUNK * CHUNKS));
@@ -105,7 +105,7 @@ fn what_was_written_meanwhile_is_what_is_read() {
     file.close().unwrap();
 }
 
-/// Frames of other content lie where those lay that were decoded ahead.
+/// Other frames replace those that were decoded in advance.
 #[test]
 fn what_was_made_anew_meanwhile_is_what_is_read() {
     let (below, data) = (Arc::new(Counting::default()), content());
@@ -131,8 +131,8 @@ fn what_was_made_anew_meanwhile_is_what_is_read() {
     file.close().unwrap();
 }
 
-/// Workers that decode ahead and workers that encode for who holds the file never wait for each
-/// other.
+/// Workers that decode in advance and workers that encode for the holder of the file never wait for
+/// each other.
 #[test]
 fn a_reader_in_sequence_and_a_writer_both_go_on() {
     const ROUNDS: u64 = 2000;

@@ -1,4 +1,4 @@
-//! What a program may do: rights that any write to a file below takes away.
+//! Set-id bits and capabilities, which any write to a file below removes.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,9 +11,9 @@ use super::below::{Below, CODECS, random, text};
 
 const CAPABILITY: &str = "security.capability";
 
-/// What the layer itself writes at fsync and at close takes nothing away, as nothing is taken
-/// by these where the file is not in a layer: `cp -a` and `tar --xattrs` set a program's
-/// capabilities after its content, and before they close it.
+/// The layer's own writes at fsync and at close must not remove rights, because these calls do not
+/// remove them without a layer. `cp -a` and `tar --xattrs` set a program's capabilities after
+/// writing its content and before closing it.
 #[test]
 fn rights_outlive_fsync_and_close() {
     for codec in CODECS {
@@ -25,7 +25,7 @@ fn rights_outlive_fsync_and_close() {
 
 fn rights_outlive(codec: &str, is_synced: bool) {
     let below = Below::new();
-    // So little garbage that no write cleans, and so much that closing gives it back.
+    // Too little garbage for a collection after a write, but enough to be freed at close.
     let fs = below.mount(&format!("{codec}:chunk=4KiB,garbage=16KiB"));
     let client = Client::new(&*fs);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
@@ -41,7 +41,7 @@ fn rights_outlive(codec: &str, is_synced: bool) {
     let has = format!("{codec}, synced {is_synced}");
     assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()), "{has}");
     assert_eq!(client.attr(attr.ino).unwrap().permissions.bits(), 0o4755, "{has}");
-    // A write takes them, as everywhere.
+    // A write removes them, as on any file system.
     let file = client.open(attr.ino, OpenMode::READ_WRITE).unwrap();
     file.write_all(0, b"x").unwrap();
     assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "{has}");
@@ -49,7 +49,7 @@ fn rights_outlive(codec: &str, is_synced: bool) {
     assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "{has}");
 }
 
-/// A seek table ends a file that was written in order, and nothing else is written at close.
+/// At close, only a seek table is appended to a file that was written in order.
 #[test]
 fn rights_outlive_the_seek_table() {
     let below = Below::new();
@@ -62,7 +62,7 @@ fn rights_outlive_the_seek_table() {
     assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()));
 }
 
-/// A file system below over which somebody takes rights away while it makes a file durable.
+/// A file system below that removes rights through the layer during a sync.
 #[derive(Default)]
 struct Meanwhile {
     inner: MemFs,
@@ -80,7 +80,7 @@ impl FileSystem for Meanwhile {
             let taking = std::thread::spawn(move || {
                 Client::new(&*layer).removexattr(ino, CAPABILITY).unwrap();
             });
-            // It may have to wait until this is over.
+            // It may have to wait until the sync is over.
             let start = Instant::now();
             while !taking.is_finished() && start.elapsed() < Duration::from_millis(300) {
                 std::thread::yield_now();
@@ -91,7 +91,7 @@ impl FileSystem for Meanwhile {
     }
 }
 
-/// `setcap -r` beside a step of packing, which would set again what was there when it began.
+/// `setcap -r` during a step of packing, which would restore the earlier value.
 #[test]
 fn rights_that_are_taken_away_while_a_file_is_packed_are_gone() {
     let below = Arc::new(Meanwhile::default());

@@ -1,4 +1,4 @@
-//! Space: files that are rewritten do not grow, and a full disk loses nothing.
+//! Space: rewritten files do not grow, and a full disk loses no data.
 
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::{Client, File};
@@ -7,10 +7,10 @@ use super::below::{Below, CODECS, Failing, random, read_file, text, write_file};
 
 const MIB: u64 = 1 << 20;
 
-/// The length of a file that grows.
+/// Length of a growing file in bytes.
 const GROWN_BYTES: usize = 32 << 20;
 
-/// What a program does after each small write.
+/// Action of a program after each small write.
 #[derive(Clone, Copy, Debug)]
 enum After {
     Nothing,
@@ -52,11 +52,11 @@ fn rewrite(layer: &str, writes: u64, after: After) {
         most = most.max(below.allocated("file"));
     }
     close(file);
-    // What is of use never takes more than 300 KB and the pages that lead to it.
+    // The live content never takes more than 300 KB and its index pages.
     assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
     assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
     assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
-    // After a kill, and by the frames alone: the walk gets over the gaps.
+    // After a kill, and then by the frames alone: the walk must pass the gaps.
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
     below.overwrite("file", 128, &[0xEE; 800]);
     assert!(
@@ -65,8 +65,8 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     );
 }
 
-/// However long a file is written to at random, it takes at most twice its packed size, and a bit.
-/// `FSLAB_RANDOM_WRITES` asks for so many writes to a file of a gibibyte, 4 KiB each.
+/// A file under random writes takes little more than twice its packed size, however long they last.
+/// `FSLAB_RANDOM_WRITES` sets the number of writes of 4 KiB to a file of a gibibyte.
 #[test]
 fn random_writes_take_at_most_twice_the_packed_size() {
     let asked = std::env::var("FSLAB_RANDOM_WRITES").ok().map(|text| text.parse().unwrap());
@@ -103,7 +103,7 @@ fn close(file: File<'_>) {
     file.close().unwrap();
 }
 
-/// Cleaning stops at what can't be read, and keeps it for whoever can mend it.
+/// Garbage collection stops at unreadable content, and keeps it for a repair.
 #[test]
 fn cleaning_keeps_what_is_damaged() {
     let below = Below::new();
@@ -111,7 +111,7 @@ fn cleaning_keeps_what_is_damaged() {
     let fs = below.mount(layer);
     write_file(&*fs, "file", &text(40_000));
     fs.shutdown().unwrap();
-    // In the body of the third chunk's frame.
+    // A byte in the body of the third chunk's frame.
     let place = 1024 + 2 * (72 + 4096) + 1000;
     let right = below.bytes("file")[place];
     below.overwrite("file", place, &[right ^ 1]);
@@ -128,8 +128,8 @@ fn cleaning_keeps_what_is_damaged() {
     assert!(read_file(&*fs, "file").unwrap()[..16_384] == text(16_384));
 }
 
-/// Whatever a program wants of a file on a full disk, it gets it or is told, and nothing is lost;
-/// what takes no space below, as emptying and removing, is always possible.
+/// On a full disk every operation succeeds or reports an error, and no data is lost. Operations
+/// that take no space below, such as truncating and removing, always work.
 #[test]
 fn a_full_disk_refuses_and_loses_nothing() {
     for codec in CODECS {
@@ -181,8 +181,8 @@ fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
     }
 }
 
-/// The most space that a file of random data takes below while it is appended to in pieces, in
-/// hundredths of its size.
+/// The maximum space that a file of random data takes below while it is appended to, in percent of
+/// its size.
 fn peak_percent(layer: &str, piece: usize) -> u64 {
     let (below, data) = (Below::new(), random(5, GROWN_BYTES));
     let fs = below.mount(layer);
@@ -200,7 +200,7 @@ fn peak_percent(layer: &str, piece: usize) -> u64 {
     100 * peak / GROWN_BYTES as u64
 }
 
-/// Small pieces lie raw behind the others until a chunk is full, and are dead then.
+/// Small pieces are stored raw until a chunk is full, and are dead then.
 #[test]
 fn a_file_that_grows_in_small_pieces_takes_a_tenth_more_than_its_size() {
     for layer in ["copy:pack=off", "gzip:pack=off", "zstd:pack=off"] {
@@ -211,8 +211,8 @@ fn a_file_that_grows_in_small_pieces_takes_a_tenth_more_than_its_size() {
     }
 }
 
-/// Space is given back in the background. Where that is slower than the writer, the writer waits:
-/// garbage has a bound.
+/// Space is freed in the background. If that is slower than the writer, the writer waits: garbage
+/// has a bound.
 #[test]
 fn space_is_given_back_while_a_file_is_written() {
     let (below, data) = (Below::new(), random(6, 4 * MIB as usize));

@@ -1,6 +1,7 @@
-//! Files that can't be read, by rights or by damage: what needs no content is done all the same.
+//! Files that can't be read, because of rights or damage: operations that need no content still
+//! work.
 //!
-//! An ordinary user's daemon has no more rights than the user: faults stand for what it may not do.
+//! An ordinary user's daemon has no more rights than the user; faults simulate the missing rights.
 
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -9,7 +10,7 @@ use super::below::{Below, Failing, random, read_file, text, write_file};
 
 const LAYER: &str = "gzip:chunk=4KiB";
 
-/// What is answered of a file without the right to read it.
+/// The error for a file without read permission.
 const NO_READING: &str = "getxattr|open on file error EACCES";
 
 #[track_caller]
@@ -17,7 +18,7 @@ fn fails<T>(answer: fslab_vfs::Result<T>, errno: Errno) {
     assert_eq!(answer.err().map(|error| error.errno()), Some(errno));
 }
 
-/// Everything that can be done to a file without reading it.
+/// All operations on a file that work without reading it.
 #[track_caller]
 fn is_only_unreadable(fs: &dyn FileSystem, stored_length: usize, errno: Errno) {
     let client = Client::new(fs);
@@ -57,7 +58,7 @@ fn damaged_files_can_be_renamed_and_removed() {
     is_only_unreadable(&*below.mount(LAYER), below.bytes("file").len(), Errno::IO);
 }
 
-/// As soon as a file can be read again, its size is known.
+/// Once a file is readable again, its size is known.
 #[test]
 fn rights_given_back_show_the_size() {
     let below = Below::new();
@@ -72,7 +73,7 @@ fn rights_given_back_show_the_size() {
     assert!(read_file(&*failing.fs, "file") == Ok(text(9000)));
 }
 
-/// Who makes a file has it open, whatever rights it gets.
+/// The creator of a file has it open, whatever permissions it gets.
 #[test]
 fn files_are_made_without_the_right_to_read_them() {
     let below = Below::new();
@@ -96,7 +97,7 @@ fn files_are_made_without_the_right_to_read_them() {
     again.close().unwrap();
 }
 
-/// Rights are a matter of opening: who has a file open for writing goes on when they are gone.
+/// Permissions are checked at open: a writer continues after losing them.
 #[test]
 fn a_writer_goes_on_without_the_right_to_write() {
     let below = Below::new();
@@ -105,7 +106,7 @@ fn a_writer_goes_on_without_the_right_to_write() {
     let client = Client::new(&*failing.fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    // A mark says what the size is.
+    // The mark contains the size.
     client.subject().flush(&client.request(), ino, file.handle).unwrap();
     client.chmod(ino, 0o444).unwrap();
     failing.by("setxattr error EACCES");
@@ -115,7 +116,7 @@ fn a_writer_goes_on_without_the_right_to_write() {
     assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
 }
 
-/// The same of a file that lay below, changed or emptied.
+/// The same for a foreign file, changed or emptied.
 #[test]
 fn a_writer_of_a_foreign_file_goes_on_without_the_right_to_write() {
     for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {

@@ -1,4 +1,4 @@
-//! Who waits for whom: nobody waits for the disk but those who asked for it.
+//! Blocking: only callers that asked for durability wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::below::{Below, Failing, random, text, write_file};
 
-/// A slow disk: syncs, or releases, wait until they are let go.
+/// A slow disk: syncs or releases block until the gate is opened.
 #[derive(Default)]
 struct Slow {
     inner: MemFs,
@@ -33,7 +33,7 @@ impl Slow {
         }
     }
 
-    /// Waits until somebody waits for the disk.
+    /// Waits until a thread waits for the disk.
     fn wait_for_a_waiter(&self) {
         while self.waiting.load(Ordering::SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -69,7 +69,7 @@ fn mounted(layer: &str) -> (Arc<Slow>, Arc<dyn FileSystem>) {
     (below, fs)
 }
 
-/// Runs `slow`, which comes to wait for the disk, and `quick` beside it, which must not.
+/// Runs `slow`, which waits for the disk, and in parallel `quick`, which must not.
 fn beside(below: &Slow, slow: impl FnOnce() + Send, quick: impl FnOnce() + Send) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn beside(below: &Slow, slow: impl FnOnce() + Send, quick: impl FnOnce() + Send)
     });
 }
 
-/// What other callers do with a file in use, and with its name.
+/// Operations of other callers on a file in use and on its name.
 fn use_otherwise(fs: &dyn FileSystem, name: &str, expected: &[u8]) {
     let client = Client::new(fs);
     let attr = client.lookup(Ino::ROOT, name).unwrap();
@@ -121,7 +121,7 @@ fn nobody_waits_for_the_fsync_of_another() {
     }
 }
 
-/// A write beside an fsync is neither held up nor counted as durable with it.
+/// A write during an fsync neither waits nor counts as durable by it.
 #[test]
 fn a_write_goes_on_beside_an_fsync() {
     let (below, fs) = mounted("copy:chunk=4KiB");
@@ -154,7 +154,7 @@ fn nobody_waits_for_packing() {
     fs.shutdown().unwrap();
 }
 
-/// Only who wants the same file waits for its closing.
+/// Only users of the same file wait for its closing.
 #[test]
 fn nobody_waits_for_another_file_to_be_closed() {
     let (below, fs) = mounted("copy:chunk=4KiB");
@@ -173,8 +173,8 @@ fn nobody_waits_for_another_file_to_be_closed() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// An inode that the kernel forgets is gone for the layer, and with it the file's times and
-/// capabilities that packing puts back.
+/// When the kernel forgets an inode, the layer loses it, and with it the file's times and
+/// capabilities that packing restores.
 #[test]
 fn packing_holds_the_inode() {
     let below = Arc::new(Holding::default());
@@ -197,8 +197,8 @@ fn packing_holds_the_inode() {
     assert_eq!(below.held.load(Ordering::SeqCst), 0, "held for ever");
 }
 
-/// A commit that a write makes due is done in the background: neither this write nor others wait
-/// for the disk.
+/// A commit that a write makes due runs in the background: neither this write nor others wait for
+/// the disk.
 #[test]
 fn nobody_waits_for_space_to_be_given_back() {
     let (below, fs) = mounted("copy:chunk=16KiB,pack-after=1h");
@@ -210,7 +210,7 @@ fn nobody_waits_for_space_to_be_given_back() {
     below.holds_syncs.store(true, Ordering::SeqCst);
     let is_written = AtomicBool::new(false);
     let slow = || {
-        // Twice the bytes of dead frames that are worth a commit.
+        // Twice the dead bytes that are worth a commit.
         file.write_all(0, &data[..2 << 20]).unwrap();
         is_written.store(true, Ordering::SeqCst);
     };
@@ -225,7 +225,7 @@ fn nobody_waits_for_space_to_be_given_back() {
     file.close().unwrap();
 }
 
-/// Counts how often an inode is held, and the packer's syncs with and without that.
+/// Counts how often an inode is held, and the syncs with and without holding it.
 #[derive(Default)]
 struct Holding {
     inner: MemFs,
@@ -259,7 +259,8 @@ impl FileSystem for Holding {
     }
 }
 
-/// A write counts, although the commit that it made due fails: readers see it, and fsync fails.
+/// A write takes effect although the commit that it made due fails. Readers see it, and fsync
+/// fails.
 #[test]
 fn failed_commit_after_a_write_shows_no_old_bytes() {
     let below = Below::new();
@@ -279,6 +280,6 @@ fn failed_commit_after_a_write_shows_no_old_bytes() {
     assert_eq!(&client.contents(attr.ino).unwrap()[..3], b"new");
     failing.by("");
     assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
-    // Closing would give space back, which needs a sync.
+    // Closing would free space, which needs a sync.
     assert_eq!(file.close().unwrap_err().errno(), Errno::IO);
 }
