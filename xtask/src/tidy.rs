@@ -11,6 +11,7 @@ use crate::tally::Tally;
 
 mod absences;
 mod arrows;
+mod book;
 mod circles;
 mod clone_paths;
 mod commands;
@@ -22,6 +23,7 @@ mod format_pages;
 mod hosts;
 mod leftovers;
 mod links;
+mod markdown;
 mod semantics;
 mod sizes;
 mod tree;
@@ -53,7 +55,8 @@ const CHECKS: &[Check] = &[
     ("format-pages", "docs/formats and format.rs change together", format_pages::run),
     ("semantics", "every promise names a test that exists", semantics::run),
     ("features", "every feature of FUSE names a test that exists", features::run),
-    ("links", "links between documents lead somewhere", links::run),
+    ("links", "links between documents lead to files and headings", links::run),
+    ("book", "docs/SUMMARY.md names each page, and links stay in the book", book::run),
     ("hosts", "no file names a package registry", hosts::run),
 ];
 

@@ -2,8 +2,8 @@
 //!
 //! One definition serves mounts, images and simulations. The layout score is the share of blocks
 //! that directly follow their predecessor on the device, without the first block of each file. Sums
-//! count blocks, not files. `docs/guide/src/aging.md` has the rules, including those for holes and
-//! FIEMAP.
+//! count blocks, not files. `docs/guide/src/reference/ageing.md` has the rules, including those for
+//! holes and FIEMAP.
 
 mod chart;
 mod distance;

@@ -1,5 +1,5 @@
 //! A workload of one's own: files made and opened. The walk-through is
-//! docs/guide/src/write-a-workload.md.
+//! docs/guide/src/how-to/write-a-workload.md.
 //!
 //! `cargo run -p fslab-compare --example workload`
 

@@ -1,5 +1,5 @@
 //! Shows how to write an allocation policy: first fit. The walk-through is
-//! docs/guide/src/write-an-allocator.md.
+//! docs/guide/src/how-to/write-an-allocator.md.
 //!
 //! `cargo run -p fslab-ext2 --example allocator`
 

@@ -1,4 +1,4 @@
-//! A custom codec: run lengths. The walk-through is docs/guide/src/write-a-codec.md.
+//! A custom codec: run lengths. The walk-through is docs/guide/src/how-to/write-a-codec.md.
 //!
 //! `cargo run -p fslab-sca --example codec`
 

@@ -100,7 +100,10 @@ fn documents(tree: &Path) -> Result<()> {
     let to = tree.join("usr/share/doc/fslab");
     install(&root.join("packaging/mount.conf"), &to.join("examples/mount.conf"), 0o644)?;
     compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
-    install(&root.join("docs/SEMANTICS.md"), &to.join("SEMANTICS.md"), 0o644)?;
+    // The guide and the pages that it links to: plain files, whose links lead to each other.
+    for page in environment::files()?.iter().filter(|path| is_of_guide(path)) {
+        install(&root.join(page), &to.join(page), 0o644)?;
+    }
     let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());
     let copyright = format!(
         "Either of the two licences below, as you choose.\n\n{}\n\n{}",
@@ -108,6 +111,11 @@ fn documents(tree: &Path) -> Result<()> {
         read("LICENSE-APACHE")?
     );
     write(&to.join("copyright"), copyright.as_bytes())
+}
+
+/// Whether a file is a page of the book or a picture.
+fn is_of_guide(path: &str) -> bool {
+    path.starts_with("docs/") && [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end))
 }
 
 /// Returns the oldest version of the C library that has every versioned symbol which the program

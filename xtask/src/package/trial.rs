@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// Files that the package must contain.
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     "usr/bin/fslab",
     "usr/sbin/mount.fslab",
     "usr/sbin/mount.fuse.fslab",
@@ -27,6 +27,7 @@ const FILES: [&str; 14] = [
     "usr/share/doc/fslab/examples/mount.conf",
     "usr/share/doc/fslab/copyright",
     "usr/share/doc/fslab/changelog.gz",
+    "usr/share/doc/fslab/docs/README.md",
 ];
 
 /// Runs in a mount namespace with the package's files in `/usr`. It tests the version, the manual

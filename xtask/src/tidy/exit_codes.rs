@@ -3,7 +3,7 @@
 use super::tree::{Tree, Violation};
 
 const CODE: &str = "crates/fslab/src/exit.rs";
-const TABLES: &[&str] = &["README.md", "docs/guide/src/exit-codes.md"];
+const TABLES: &[&str] = &["README.md", "docs/guide/src/reference/exit-codes.md"];
 
 /// Finds what breaks the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
@@ -52,7 +52,7 @@ mod tests {
             let tree = Tree::of(&[
                 (CODE, code),
                 ("README.md", readme),
-                ("docs/guide/src/exit-codes.md", good),
+                ("docs/guide/src/reference/exit-codes.md", good),
             ]);
             assert_eq!(run(&tree).len(), count, "{readme}");
         }

@@ -80,6 +80,55 @@ fn help_pages_are_as_recorded() {
         assert!(!line.contains("os error"), "line {number}: {line}");
     }
     expect("crates/fslab/tests/it/snapshots/help.txt", &pages);
+    expect("docs/guide/src/reference/commands.md", &commands_page(&pages));
+}
+
+const COMMANDS: &str = "\
+# Commands
+
+The help page of each command, as `fslab COMMAND --help` prints it. `fslab man DIR` writes man pages
+with the same content.
+
+";
+
+/// The page of the guide with the help page of each command.
+fn commands_page(pages: &str) -> String {
+    let section = |page: &str| {
+        let (name, help) = page.split_once('\n').unwrap();
+        section(name, help)
+    };
+    let sections: Vec<String> = pages.split("==== ").skip(1).map(section).collect();
+    format!("{COMMANDS}{}", sections.join("\n"))
+}
+
+/// A section of a page of the guide: what a command prints, without blanks at the ends of lines.
+fn section(command: &str, output: &str) -> String {
+    let lines: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
+    format!("## `{command}`\n\n```text\n{}\n```\n", lines.join("\n"))
+}
+
+const NAMES: &str = "\
+# Names and their options
+
+Everything that has a name, with its options and their defaults, as `fslab list SECTION` prints it.
+`fslab list NAME` prints one thing alone.
+
+";
+
+/// The sections of `fslab list`.
+const SECTIONS: [&str; 8] =
+    ["layers", "leaves", "archives", "workloads", "plans", "profiles", "renderers", "attributes"];
+
+#[test]
+fn names_and_options_are_as_recorded() {
+    let section = |name: &&str| {
+        let output = fslab(&["list", name]).env("COLUMNS", "100").output().unwrap();
+        assert!(output.status.success(), "{name}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        section(&format!("fslab list {name}"), &text)
+    };
+    let sections: Vec<String> = SECTIONS.iter().map(section).collect();
+    expect("docs/guide/src/reference/names.md", &format!("{NAMES}{}", sections.join("\n")));
 }
 
 /// A directory without its random name.

@@ -319,7 +319,7 @@ fn is_of_the_machine(words: &[&str]) -> bool {
 
 /// The lines of the page about a command.
 fn documented(heading: &str) -> String {
-    let page = include_str!("../../../../../docs/guide/src/json.md");
+    let page = include_str!("../../../../../docs/guide/src/reference/json.md");
     let section = page.split("## `").find(|section| section.starts_with(&format!("{heading}`")));
     let lines = section.and_then(|section| section.split("```text\n").nth(1)?.split("```").next());
     lines.unwrap_or_default().to_owned()
@@ -365,5 +365,5 @@ fn shapes_of_json_are_as_documented() {
         page.push_str(&Section { heading: section.heading, lines: known }.text(about));
     }
     let page = format!("{}\n", page.trim_end());
-    expect("docs/guide/src/json.md", &page);
+    expect("docs/guide/src/reference/json.md", &page);
 }
