@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::merge::Merged;
 use super::model::{Against, Group, Ratios, Verdict};
 use crate::sample::Sample;
-use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm, stratified_ratio};
+use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm};
 
 /// A figure of a sample; `None` where it has none.
 pub(super) type Figure<'a> = dyn Fn(&Sample) -> Option<f64> + 'a;
@@ -26,8 +26,8 @@ pub(super) fn ratios(
 }
 
 /// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
-/// are formed within a machine, and each machine is a stratum: figures of different machines are
-/// never put together, only their ratios are.
+/// are formed within a machine, and each machine is a stratum or a cluster: figures of different
+/// machines are never put together, only their ratios are.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -40,7 +40,7 @@ pub(super) fn ratio_of(
         own.filter_map(pair).collect()
     };
     let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
-    stratified_ratio(&strata, merged.provenance.seed)
+    merged.pooling.ratio(&strata, merged.provenance.seed)
 }
 
 /// The baseline's sample of the same round: of the same run, or where that run has none, of
