@@ -96,7 +96,14 @@ impl Cluster {
     pub fn command(&self, program: &str) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the cluster is not up")?;
         let mut command = Command::new("nsenter");
-        command.args(["--net", "--uts", "--mount", "--target", &pid.as_raw_nonzero().to_string()]);
+        command.args([
+            "--net",
+            "--uts",
+            "--mount",
+            "--pid",
+            "--target",
+            &pid.as_raw_nonzero().to_string(),
+        ]);
         command.arg(format!("--wd={}", std::env::current_dir()?.display()));
         command.arg("env").arg(format!("SLURM_CONF={}", self.configuration().display()));
         command.arg(program);

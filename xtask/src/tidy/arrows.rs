@@ -26,9 +26,9 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-age", "fslab-chart fslab-ext2 fslab-vfs fslab-sys"),
     (
         "fslab",
-        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers fslab-probe \
-         fslab-report fslab-reproduce fslab-sca fslab-stats fslab-sys fslab-tier fslab-trace \
-         fslab-vfs",
+        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers \
+         fslab-probe fslab-report fslab-reproduce fslab-sca fslab-stats fslab-sys fslab-tier \
+         fslab-trace fslab-vfs",
     ),
     ("xtask", ""),
     ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),

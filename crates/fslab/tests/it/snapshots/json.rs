@@ -137,7 +137,7 @@ const SHAPES: &[Shape] = &[
     shape(&["report", "--json", "report/samples.jsonl"], "As `compare`.", &["metrics"]),
     shape(
         &["campaign", "status", "--json", "campaign"],
-        "How far a campaign is. Rounds count from 0; `state` is `missing`, `failed` or `disturbed`.",
+        "How far it is. Rounds count from 0; `state` is `missing`, `failed` or `disturbed`.",
         &[],
     ),
     shape(
