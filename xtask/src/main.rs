@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod ci;
+mod cluster;
 mod demo;
 mod environment;
 mod explore;
@@ -56,6 +57,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Run the long forms of the checks, each within a time limit
     Nightly(nightly::Args),
+    /// Run campaigns under Slurm, on two nodes in namespaces of this machine
+    Cluster(cluster::Args),
     /// Compare real file systems in a few minutes and write a report
     Demo(demo::Args),
     /// Run one outside suite over chosen file systems
@@ -83,6 +86,7 @@ impl Command {
             Self::Explore(args) => args.run(),
             Self::Fuzz(args) => args.run(),
             Self::Nightly(args) => args.run(),
+            Self::Cluster(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
             Self::Guide(args) => args.run(),

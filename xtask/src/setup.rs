@@ -42,6 +42,8 @@ pub enum Purpose {
     Test,
     /// `cargo xtask demo`
     Demo,
+    /// `cargo xtask cluster`
+    Cluster,
 }
 
 /// Something that is not there and could not be installed.

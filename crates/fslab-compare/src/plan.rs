@@ -4,6 +4,7 @@
 //! can be run. Errors name file, line, column and key.
 
 mod checks;
+mod inputs;
 mod matrix;
 mod raw;
 mod source;

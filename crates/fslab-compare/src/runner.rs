@@ -74,6 +74,9 @@ pub trait Observer {
 
     /// A note was recorded.
     fn note(&mut self, note: &Note);
+
+    /// A block is done, and its record is in the samples file.
+    fn block(&mut self, _block: &Block) {}
 }
 
 /// How a run ended.
@@ -375,7 +378,7 @@ impl Runner<'_> {
         for index in wanted {
             let (options, (label, workload)) = (self.options, &workloads[*index]);
             let chosen = options.choice.cells.hold_block(round, *index, label, workloads.len());
-            let seed = cell_seed(options.seed, round, *index);
+            let seed = block_seed(options.seed, round, *index);
             let first = self.past.next_attempt(label, round);
             if !chosen || self.past.is_done(label, round, targets) {
                 continue;
@@ -426,13 +429,15 @@ impl Runner<'_> {
             samples.extend(run.into_iter().flatten());
         }
         self.journal.observer.progress(self.done, total, "");
-        self.journal.append(&Record::Block(Block {
+        let block = Block {
             run: self.journal.run.clone(),
             workload: cell.label.to_owned(),
             round: cell.round,
             attempt: cell.attempt,
             cells,
-        }))?;
+        };
+        self.journal.append(&Record::Block(block.clone()))?;
+        self.journal.observer.block(&block);
         self.precision.set_block(cell.label, cell.round, &samples);
         Ok(samples.iter().all(|sample| sample.contaminated.is_none()))
     }
@@ -542,8 +547,10 @@ fn kind_of_note(error: &Error) -> NoteKind {
     if error.is_missing_prerequisite() { NoteKind::LeftOut } else { NoteKind::Failed }
 }
 
-/// The seed of one workload in one round: the same for every target, different from all others.
-fn cell_seed(seed: u64, round: u32, workload: usize) -> u64 {
+/// The seed of one workload in one round, both counted from 0: the same for every target, different
+/// from all others. `seed` is that of the run.
+#[must_use]
+pub fn block_seed(seed: u64, round: u32, workload: usize) -> u64 {
     let cell = (u64::from(round) << 16) | workload as u64;
     seed ^ cell.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -4,6 +4,7 @@
 //! A cell is one target, one workload and one round. Its seed and its place in the round's order
 //! follow from the plan and the seed alone, so a cell is the same wherever it is run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -23,6 +24,9 @@ pub struct Cells {
     pub workloads: Vec<String>,
     /// Only these rounds, counted from 1; all if `None`.
     pub rounds: Option<RangeInclusive<u32>>,
+    /// Only these blocks: of each workload, by its label, rounds counted from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BTreeMap<String, BTreeSet<u32>>>,
 }
 
 /// One of several equal shares of all blocks. A block contains all its targets, so pairs stay
@@ -75,7 +79,11 @@ impl Cells {
     pub fn hold_block(&self, round: u32, workload: usize, label: &str, count: usize) -> bool {
         let number = u64::from(round) * count as u64 + workload as u64;
         let ours = |share: Share| number % u64::from(share.of) == u64::from(share.number - 1);
+        let named = |blocks: &BTreeMap<String, BTreeSet<u32>>| {
+            blocks.get(label).is_some_and(|rounds| rounds.contains(&round))
+        };
         self.share.is_none_or(ours)
+            && self.blocks.as_ref().is_none_or(named)
             && self.rounds.as_ref().is_none_or(|rounds| rounds.contains(&(round + 1)))
             && (self.workloads.is_empty() || self.workloads.iter().any(|name| name == label))
     }
@@ -124,5 +132,13 @@ mod tests {
         let held = |round| cells.hold_block(round, 0, "w", 2);
         assert_eq!([0, 1, 2, 3].map(held), [false, true, true, false]);
         assert!(!cells.hold_block(1, 1, "other", 2));
+    }
+
+    #[test]
+    fn single_blocks_are_chosen() {
+        let blocks = [("w".to_owned(), [0, 2].into())].into();
+        let cells = Cells { blocks: Some(blocks), ..Cells::default() };
+        let held = |label: &str| [0, 1, 2].map(|round| cells.hold_block(round, 0, label, 2));
+        assert_eq!((held("w"), held("other")), ([true, false, true], [false; 3]));
     }
 }

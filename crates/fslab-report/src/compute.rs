@@ -7,6 +7,7 @@ use super::metrics::Metric;
 use super::model::{Against, DeviceMeans, Group, Means, MetricRow, Point, Report, Row, Unsteady};
 use super::{latencies, noise_floor, pairing, why};
 use crate::error::{Error, Result};
+use crate::pooling::Pooling;
 use crate::sample::{Cache, Device, Record, Sample};
 use fslab_stats::{GeometricMean, Margin, Margins, Steadiness, Summary, outliers};
 
@@ -29,6 +30,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         provenance: merged.provenance,
         further_runs: merged.further,
         machines: merged.machines,
+        pooling: merged.pooling,
         target_names: merged.target_names,
         workloads: merged.workloads,
         targets: merged.targets,
@@ -47,7 +49,7 @@ impl Report {
     /// ignored.
     #[must_use]
     pub fn new(records: &[Record]) -> Self {
-        let merged = Merged::of(records);
+        let merged = Merged::of(records, Pooling::Strata);
         let baselines = vec![merged.provenance.baseline.clone()];
         report(merged, baselines)
     }
@@ -62,7 +64,21 @@ impl Report {
         baselines: &[String],
         margin: Option<Margin>,
     ) -> Result<Self> {
-        let mut merged = Merged::of(records);
+        Self::pooled(records, baselines, margin, Pooling::Strata)
+    }
+
+    /// Computes it as [`against`](Self::against) does, with the ratios of several machines pooled
+    /// in a way.
+    ///
+    /// # Errors
+    /// For a baseline that is no target.
+    pub fn pooled(
+        records: &[Record],
+        baselines: &[String],
+        margin: Option<Margin>,
+        pooling: Pooling,
+    ) -> Result<Self> {
+        let mut merged = Merged::of(records, pooling);
         if margin.is_some() {
             merged.provenance.margins = Margins { all: margin, ..Margins::default() };
         }

@@ -36,6 +36,7 @@ mod overview;
 mod pairing;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod pooling;
 mod provenance;
 pub mod sample;
 mod terminal;
@@ -55,6 +56,7 @@ pub use model::{
     Row, Verdict,
 };
 pub use names::{distinct, nearest, suggestion};
+pub use pooling::Pooling;
 pub use provenance::{Form, Provenance};
 
 /// The style sheet of reports; it must follow that of charts.

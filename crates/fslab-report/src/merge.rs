@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::pooling::{self, Pooling};
 use crate::provenance::Provenance;
 use crate::sample::{End, EndReason, Note, NoteKind, Record, Sample, TargetRecord};
 
@@ -32,11 +33,13 @@ pub(super) struct Merged<'a> {
     machine_of: HashMap<String, usize>,
     /// The index of each run's campaign.
     campaigns: HashMap<String, usize>,
+    /// How the ratios of machines become one.
+    pub pooling: Pooling,
 }
 
 impl<'a> Merged<'a> {
-    pub fn of(records: &'a [Record]) -> Self {
-        let mut merged = Self::default();
+    pub fn of(records: &'a [Record], pooling: Pooling) -> Self {
+        let mut merged = Self { pooling, ..Self::default() };
         let mut sessions: Vec<&Provenance> = Vec::new();
         let mut samples: Vec<&Sample> = Vec::new();
         for record in records {
@@ -92,7 +95,10 @@ impl<'a> Merged<'a> {
             if !known {
                 self.further.push((*session).clone());
             }
-            self.remark_on_differences(session);
+            // A campaign has many sessions: what differs between its machines is said of them.
+            if self.pooling == Pooling::Strata {
+                self.remark_on_differences(session);
+            }
         }
         for session in sessions {
             session.targets.iter().for_each(|name| add(&mut self.target_names, name));
@@ -102,6 +108,16 @@ impl<'a> Merged<'a> {
             self.add_machine(session, sessions);
             if let Some(name) = &session.second_copy {
                 self.second_copies.insert(session.run.clone(), name.clone());
+            }
+        }
+        if self.pooling == Pooling::Clusters {
+            let machine = |session: &Provenance| {
+                let index = self.machine_of.get(&session.run).copied().unwrap_or(0);
+                self.machines.get(index).map_or("", String::as_str)
+            };
+            let named: Vec<_> = sessions.iter().map(|one| (machine(one), *one)).collect();
+            for text in pooling::differences(&named) {
+                self.remark(text);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::pooling::Pooling;
 use crate::provenance::Provenance;
 use crate::sample::{Better, CacheState, End, Note, Sample, TargetRecord};
 use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
@@ -17,6 +18,9 @@ pub struct Report {
     pub baselines: Vec<String>,
     /// Names of the machines on which the samples were taken.
     pub machines: Vec<String>,
+    /// How the ratios of these machines become one.
+    #[serde(skip_serializing_if = "Pooling::is_strata")]
+    pub pooling: Pooling,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
     /// Labels of all workloads, in the plan's order.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::merge::Merged;
 use super::model::{Against, Group, Ratios, Verdict};
 use crate::sample::Sample;
-use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm, stratified_ratio};
+use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm};
 
 /// Returns a figure of a sample; `None` if it has none.
 pub(super) type Figure<'a> = dyn Fn(&Sample) -> Option<f64> + 'a;
@@ -26,8 +26,8 @@ pub(super) fn ratios(
 }
 
 /// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Pairs are
-/// formed within a machine, and each machine is a stratum. Figures of different machines are never
-/// combined, only their ratios.
+/// formed within a machine, and each machine is a stratum or a cluster. Figures of different
+/// machines are never combined, only their ratios.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -40,7 +40,7 @@ pub(super) fn ratio_of(
         own.filter_map(pair).collect()
     };
     let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
-    stratified_ratio(&strata, merged.provenance.seed)
+    merged.pooling.ratio(&strata, merged.provenance.seed)
 }
 
 /// Returns the baseline's sample of the same round: from the same run or, if that run has no

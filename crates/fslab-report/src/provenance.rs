@@ -90,6 +90,12 @@ pub struct Provenance {
     pub tools: BTreeMap<String, String>,
 }
 
+/// What differs between any two machines.
+const MACHINE: &str = "machine";
+
+/// What differs between any two starts of a machine.
+const START: &str = "start of the machine";
+
 /// The form of a plan: many have a short form besides the full one, in keys of `quick`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -124,35 +130,40 @@ impl Provenance {
     /// its value in each.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let tools = |run: &Self| run.tools.values().cloned().collect::<Vec<_>>().join(", ");
-        let optional = |value: &Option<String>| value.clone().unwrap_or_default();
-        let values = |run: &Self| {
-            [
-                ("fslab", run.fslab.clone()),
-                (
-                    "plan",
-                    format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes())),
-                ),
-                ("form of the plan", format!("{:?} {}", run.form, run.workload_command.join(" "))),
-                ("programs that are compared", format!("{:?}", run.programs)),
-                ("seed", run.seed.to_string()),
-                ("baseline", run.baseline.clone()),
-                ("image size", run.image_size.to_string()),
-                ("machine", run.machine.clone()),
-                ("start of the machine", optional(&run.boot)),
-                ("kernel", run.kernel.clone()),
-                ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
-                ("memory", format!("{} KiB", run.memory_kib)),
-                ("kept to processors", format!("{:?}", run.kept_to_processors)),
-                ("frequency governor", optional(&run.frequency_governor)),
-                ("clock source", optional(&run.clock_source)),
-                ("dirty ratios", optional(&run.dirty_ratios)),
-                ("file system of the images", optional(&run.work_file_system)),
-                ("tools", tools(run)),
-            ]
-        };
-        let pairs = values(self).into_iter().zip(values(other));
+        let pairs = self.conditions().into_iter().zip(other.conditions());
         let differ = pairs.filter(|((_, own), (_, others))| own != others);
         differ.map(|((name, own), (_, others))| (name, own, others)).collect()
+    }
+
+    /// What may change what is measured: a name, and how it is in this run.
+    fn conditions(&self) -> [(&'static str, String); 18] {
+        let optional = |value: &Option<String>| value.clone().unwrap_or_default();
+        let plan = format!("{} ({:08x})", self.plan_name, crc32c::crc32c(self.plan.as_bytes()));
+        [
+            ("fslab", self.fslab.clone()),
+            ("plan", plan),
+            ("form of the plan", format!("{:?} {}", self.form, self.workload_command.join(" "))),
+            ("programs that are compared", format!("{:?}", self.programs)),
+            ("seed", self.seed.to_string()),
+            ("baseline", self.baseline.clone()),
+            ("image size", self.image_size.to_string()),
+            (MACHINE, self.machine.clone()),
+            (START, optional(&self.boot)),
+            ("kernel", self.kernel.clone()),
+            ("processor", format!("{} \u{d7} {}", self.processors, self.processor)),
+            ("memory", format!("{} KiB", self.memory_kib)),
+            ("kept to processors", format!("{:?}", self.kept_to_processors)),
+            ("frequency governor", optional(&self.frequency_governor)),
+            ("clock source", optional(&self.clock_source)),
+            ("dirty ratios", optional(&self.dirty_ratios)),
+            ("file system of the images", optional(&self.work_file_system)),
+            ("tools", self.tools.values().cloned().collect::<Vec<_>>().join(", ")),
+        ]
+    }
+
+    /// What may change what is measured beside the machine's name and its start, which differ
+    /// wherever machines do.
+    pub(crate) fn conditions_of_machine(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.conditions().into_iter().filter(|(name, _)| ![MACHINE, START].contains(name))
     }
 }

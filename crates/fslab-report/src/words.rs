@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::format::{bytes, factor, percent, rate, seconds, significant};
 use super::model::{Against, Group, MetricRow, Report, Row, Unsteady, Verdict};
 use super::names::distinct;
+use crate::pooling::Pooling;
 use crate::sample::{Better, CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
@@ -355,10 +356,17 @@ fn on_machines(report: &Report) -> String {
     } else {
         format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
     };
+    let pooled = match report.pooling {
+        Pooling::Strata => "",
+        Pooling::Clusters => {
+            " The interval over all machines is the bootstrap's over whole machines: it holds for \
+             machines like these, and is wide where their ratios differ or where they are few."
+        }
+    };
     format!(
         "The samples are of {} machines ({}). Ratios are formed within each machine, and each \
          machine counts once, whatever its number of rounds; times and counters of different \
-         machines are not put together.{left_out}",
+         machines are not put together.{pooled}{left_out}",
         report.machines.len(),
         report.machines.join(", ")
     )

@@ -29,6 +29,8 @@ pub use holm::holm;
 pub use latency::*;
 pub use margin::{Margin, Margins};
 pub use outliers::{MODIFIED_Z_MOST, outliers};
-pub use ratio::{CONFIDENCE, RatioInterval, half_width, paired_ratio, stratified_ratio};
+pub use ratio::{
+    CONFIDENCE, RatioInterval, clustered_ratio, half_width, paired_ratio, stratified_ratio,
+};
 pub use steady::{Steadiness, WINDOW as STEADY_WINDOW};
 pub use summary::Summary;

@@ -68,17 +68,36 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
     let usable: Vec<&Vec<(f64, f64)>> = strata.iter().filter(|pairs| pairs.len() >= 2).collect();
     let rounds = usable.iter().map(|pairs| pairs.len()).sum();
     let logs: Vec<Vec<f64>> =
-        usable.into_iter().map(|pairs| logarithms(pairs)).collect::<Option<_>>()?;
-    let spread = Spread::of(&logs)?;
-    let (low, high) = spread.interval(&logs, seed)?;
+        usable.into_iter().map(|pairs| logarithms(pairs, 2)).collect::<Option<_>>()?;
+    interval_of_logs(&logs, rounds, seed)
+}
+
+/// The ratio for all clusters like these, such as machines: the geometric mean of the clusters' own
+/// ratios. Each counts once, however many pairs it has. `None` for values that are not above 0, and
+/// where no cluster has pairs; a single one has its own ratio.
+///
+/// The interval is the bootstrap's, which resamples whole clusters (Davison and Hinkley 1997,
+/// section 3.8): how far apart the clusters' ratios are decides its width. A stratum's interval
+/// ([`stratified_ratio`]) holds for the clusters at hand alone. The p-value and, below
+/// [`FEWEST_FOR_BOOTSTRAP`] clusters, the interval are Student's over the clusters' means.
+#[must_use]
+pub fn clustered_ratio(clusters: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
+    let usable: Vec<&Vec<(f64, f64)>> = clusters.iter().filter(|pairs| !pairs.is_empty()).collect();
+    if let [only] = usable[..] {
+        return paired_ratio(only, seed);
+    }
+    let of_cluster = |pairs: &&Vec<(f64, f64)>| logarithms(pairs, 1).map(|logs| mean(&logs));
+    let means: Vec<f64> = usable.iter().map(of_cluster).collect::<Option<_>>()?;
+    let rounds = usable.iter().map(|pairs| pairs.len()).sum();
+    interval_of_logs(&[means], rounds, seed)
+}
+
+fn interval_of_logs(logs: &[Vec<f64>], rounds: usize, seed: u64) -> Option<RatioInterval> {
+    let spread = Spread::of(logs)?;
+    let (low, high) = spread.interval(logs, seed)?;
     let p_value = spread.p_value()?;
-    Some(RatioInterval {
-        ratio: spread.centre.exp(),
-        low: low.exp(),
-        high: high.exp(),
-        rounds,
-        p_value,
-    })
+    let [ratio, low, high] = [spread.centre, low, high].map(f64::exp);
+    Some(RatioInterval { ratio, low, high, rounds, p_value })
 }
 
 /// The mean of the strata's means, and its standard error.
@@ -144,11 +163,12 @@ impl Spread {
 /// ratio may be wrong by about this share in either direction. Rules that end a measurement use it.
 #[must_use]
 pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
-    Spread::of(&[logarithms(pairs)?])?.half_width()
+    Spread::of(&[logarithms(pairs, 2)?])?.half_width()
 }
 
-fn logarithms(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
-    if pairs.len() < 2 || pairs.iter().any(|(target, base)| *target <= 0.0 || *base <= 0.0) {
+/// Of at least so many pairs.
+fn logarithms(pairs: &[(f64, f64)], least: usize) -> Option<Vec<f64>> {
+    if pairs.len() < least || pairs.iter().any(|(target, base)| *target <= 0.0 || *base <= 0.0) {
         return None;
     }
     Some(pairs.iter().map(|(target, base)| (target / base).ln()).collect())
@@ -156,7 +176,9 @@ fn logarithms(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{RatioInterval, Spread, half_width, paired_ratio, stratified_ratio};
+    use super::{
+        RatioInterval, Spread, clustered_ratio, half_width, paired_ratio, stratified_ratio,
+    };
 
     fn interval_of_mean(values: &[f64], seed: u64) -> Option<(f64, f64)> {
         let one = [values.to_vec()];
@@ -197,6 +219,26 @@ mod tests {
         assert_eq!(stratified_ratio(&[one, vec![(0.0, 1.0); 3]], 5), None);
         let same = stratified_ratio(&[vec![(2.0, 1.0); 7], vec![(2.0, 1.0); 9]], 5).unwrap();
         assert!((same.ratio - 2.0).abs() < 1e-12 && same.p_value == 0.0, "{same:?}");
+    }
+
+    /// Clusters whose own ratios are exact, and differ: strata know their mean exactly, a sample of
+    /// clusters does not. By hand for logarithms 1 and 3: mean 2, error 1, one degree of freedom.
+    #[test]
+    fn clusters_are_a_sample_of_clusters() {
+        let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];
+        let clusters = [cluster(1.0, 9), cluster(3.0, 2)];
+        let strata = stratified_ratio(&clusters, 1).unwrap();
+        assert!((strata.high / strata.low - 1.0).abs() < 1e-9, "{strata:?}");
+        let found = clustered_ratio(&clusters, 1).unwrap();
+        assert!((found.ratio.ln() - 2.0).abs() < 1e-12 && found.rounds == 11, "{found:?}");
+        assert!((found.low.ln() - (2.0 - 12.706_205)).abs() < 1e-4, "{found:?}");
+        assert!((found.high.ln() - (2.0 + 12.706_205)).abs() < 1e-4, "{found:?}");
+        // One alone is a plain ratio, and one pair tells something of its cluster.
+        let one = pairs(8, 1.1, 3.0);
+        assert_eq!(clustered_ratio(&[Vec::new(), one.clone()], 5), paired_ratio(&one, 5));
+        assert!(clustered_ratio(&[one.clone(), cluster(0.0, 1)], 5).is_some());
+        assert_eq!(clustered_ratio(&[one, vec![(0.0, 1.0)]], 5), None);
+        assert_eq!(clustered_ratio(&[], 5), None);
     }
 
     /// For two strata of equal size and spread the test is Welch's t-test. By hand for values 1, 3

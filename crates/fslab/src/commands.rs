@@ -11,6 +11,7 @@ use crate::exit;
 
 mod age;
 mod built_in;
+mod campaign;
 mod candidates;
 mod catalogue;
 mod compare;
@@ -66,6 +67,8 @@ enum Command {
     Age(Box<age::Args>),
     /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),
+    /// Run a comparison in shares, on one machine or on many
+    Campaign(Box<campaign::Args>),
     /// Print or write the report of a comparison again, from its samples
     Report(report::Args),
     /// Repeat the measurements of five papers, and compare the results
@@ -129,6 +132,7 @@ impl Cli {
             Command::Trace(args) => args.run(),
             Command::Age(args) => args.run(),
             Command::Compare(args) => args.run(),
+            Command::Campaign(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Reproduce(args) => args.run(),
             Command::Ext2(args) => args.run(),

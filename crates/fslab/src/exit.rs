@@ -117,6 +117,7 @@ fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
         .or_else(|| of(cause, |error| Some(of_ext2(error))))
         .or_else(|| of(cause, code_of_report))
         .or_else(|| of(cause, code_of_comparison))
+        .or_else(|| of(cause, code_of_campaign))
 }
 
 /// Whether another fslab uses what was to be used.
@@ -241,6 +242,20 @@ fn code_of_comparison(error: &fslab_compare::Error) -> Option<Code> {
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
         lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),
         _ => None,
+    }
+}
+
+fn code_of_campaign(error: &fslab_campaign::Error) -> Option<Code> {
+    use fslab_campaign::Error;
+    match error {
+        Error::Compare(error) => code_of_comparison(error),
+        Error::Samples(error) => code_of_report(error),
+        Error::NoLockPlace { .. } | Error::NoDevice { .. } | Error::NoSlurm { .. } => {
+            Some(Code::Missing)
+        }
+        Error::File { source, .. } => Some(Code::of_io(source)),
+        Error::Encode(_) | Error::Slurm { .. } => None,
+        _ => Some(Code::BadInput),
     }
 }
 

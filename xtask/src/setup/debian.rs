@@ -66,6 +66,15 @@ const TEST: &[Package] = &[
     package("rsync", "rsync", "the copies of the suite sca-life are skipped"),
 ];
 
+/// What the cluster needs.
+const CLUSTER: &[Package] = &[
+    package("slurmctld", "slurmctld", "there is no cluster"),
+    package("slurmd", "slurmd", "there is no cluster"),
+    package("slurm-client", "sbatch", "there is no cluster"),
+    package("munge", "munged", "there is no cluster"),
+    package("iproute2", "ip", "there is no cluster"),
+];
+
 /// Installs the packages whose programs are missing; answers those that still are.
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     let absent = absent(purpose);
@@ -82,8 +91,12 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
 }
 
 fn absent(purpose: Purpose) -> Vec<&'static Package> {
-    let tests = if purpose == Purpose::Test { TEST } else { &[] };
-    let needed = BOTH.iter().chain(tests);
+    let needed: &[&[Package]] = match purpose {
+        Purpose::Test => &[BOTH, TEST],
+        Purpose::Demo => &[BOTH],
+        Purpose::Cluster => &[CLUSTER],
+    };
+    let needed = needed.iter().copied().flatten();
     needed.filter(|package| environment::find_tool(package.program).is_none()).collect()
 }
 
@@ -111,6 +124,8 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    // Daemons of packages are not started: who needs one starts it where it is needed.
+    command.env("RUNLEVEL", "1");
     process::capture(&mut command).map(drop)
 }
 

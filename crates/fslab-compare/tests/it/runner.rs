@@ -223,7 +223,7 @@ fn cells_are_chosen_by_name_and_round() {
         targets: vec!["b".to_owned()],
         workloads: vec!["again".to_owned()],
         rounds: Some(2..=3),
-        share: None,
+        ..Cells::default()
     };
     let (_, records) = run.go(&mut Silent).unwrap();
     let found = samples(&records);

@@ -39,6 +39,23 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     }
 }
 
+/// Reads the records of a samples file up to the first line that is cut short or damaged: another
+/// host may be writing it, or may have lost power while it was. None where not even the first line
+/// is whole.
+///
+/// # Errors
+/// Where the file can't be read, or a later fslab wrote it.
+pub fn read_prefix(path: &Path) -> Result<Vec<Record>> {
+    let bytes = fs::read(path).map_err(Error::file(path))?;
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let whole = lines.take_while(|line| line.ends_with(b"\n"));
+    let records: Vec<Record> = whole.map_while(|line| serde_json::from_slice(line).ok()).collect();
+    match newer(&records, path) {
+        Some(error) => Err(error),
+        None => Ok(records),
+    }
+}
+
 /// Reads the samples files of one campaign, in the order given.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ mod durations;
 pub(super) mod host;
 mod init;
 pub(super) mod memory;
-mod progress;
+pub(super) mod progress;
 mod resume;
 mod self_test;
 
@@ -20,6 +20,8 @@ use fslab_compare::{Outcome, Plan, RunOptions, is_work_directory, remove_leftove
 use fslab_report::sample::{self, EndReason, NoteKind};
 use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
+
+pub(super) use choice::DEFAULT_RERUNS;
 
 use super::report::Shown;
 use super::{built_in, candidates, places};
@@ -360,7 +362,7 @@ fn program(path: &Path) -> Result<PathBuf> {
     Ok(full)
 }
 
-fn remark_on_build() -> Option<String> {
+pub(super) fn remark_on_build() -> Option<String> {
     cfg!(debug_assertions).then(|| {
         "this fslab was built without optimisation: \
          it and its layers are several times slower than they need be"
@@ -375,7 +377,7 @@ pub(super) fn seed_from_clock() -> u64 {
 }
 
 /// Fails where something could not be measured; the report has the rest, and says why.
-fn all_done(outcome: &Outcome) -> Result<()> {
+pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
     let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
     if names.is_empty() {
@@ -412,7 +414,7 @@ fn obstacle_to_mounting() -> Option<String> {
 }
 
 /// Removes what killed comparisons have left, and names what it may not remove.
-fn report_leftovers(work_parent: &Path) -> Result<()> {
+pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
     for leftover in remove_leftovers(work_parent)? {
         let directory = leftover.directory.display();
         if leftover.removed {
@@ -429,7 +431,7 @@ fn report_leftovers(work_parent: &Path) -> Result<()> {
     Ok(())
 }
 
-fn quoted(path: &Path) -> String {
+pub(super) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::{Plan, WorkloadPlan};
-use fslab_report::{Gate, History, Judgement, Outcome, Report, nearest, sample};
+use fslab_report::sample::Record;
+use fslab_report::{Gate, History, Judgement, Outcome, Pooling, Report, nearest, sample};
 use fslab_stats::Margin;
 
 /// Arguments of `fslab report`.
@@ -109,8 +110,17 @@ impl Shown {
     /// Computes the report of samples files, prints it and writes what was asked for; `page` is
     /// where the page goes unless another place was named. Answers what the gates say.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<Gates> {
-        let records = sample::read_all(samples)?;
-        let mut report = Report::against(&records, &self.baseline, self.margin)?;
+        self.show_records(&sample::read_all(samples)?, page, Pooling::Strata)
+    }
+
+    /// The same for records, with the ratios of several machines pooled in a way.
+    pub(super) fn show_records(
+        &self,
+        records: &[Record],
+        page: Option<&Path>,
+        pooling: Pooling,
+    ) -> Result<Gates> {
+        let mut report = Report::pooled(records, &self.baseline, self.margin, pooling)?;
         report.workload_help = workload_help;
         report.shown_metrics = self.known_metrics(&report)?;
         let judgements = report.judge(&self.fail_if)?;

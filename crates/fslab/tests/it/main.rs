@@ -6,6 +6,7 @@ mod aging_churn;
 mod aging_claims;
 mod appending;
 mod boundary;
+mod campaigns;
 mod claims;
 mod command_line;
 mod comparing;

@@ -9,7 +9,7 @@ use fslab_report::{Cells, Choice};
 use super::{Args, quoted};
 
 /// A block is run again so often, unless the plan or the command line says otherwise.
-const DEFAULT_RERUNS: u32 = 1;
+pub const DEFAULT_RERUNS: u32 = 1;
 
 /// The options that choose, each with its words; `None` for one that is not given.
 type Options = [(&'static str, Option<String>); 6];
@@ -83,6 +83,7 @@ impl Args {
             targets: self.only_target.clone(),
             workloads: self.only_workload.clone(),
             rounds: self.only_rounds.map(|(first, last)| first..=last),
+            blocks: None,
         }
     }
 

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::progress::{INTERVAL, shown_time_left};
 
 /// Shows how many runs are done, and how long the rest takes at the rate so far.
-pub(super) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
     begun: Instant,
     shown: Instant,

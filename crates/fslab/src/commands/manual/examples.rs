@@ -215,6 +215,69 @@ pub const EXAMPLES: &[Examples] = &[
         ],
     },
     Examples {
+        command: "campaign new",
+        examples: &[
+            example(
+                "fslab campaign new my-plan.toml /shared/run1",
+                "Freeze a plan, its seed and the hash of all it reads",
+            ),
+            example(
+                "fslab campaign new quick /shared/run2 --rounds 20 --seed 7",
+                "Freeze a built-in plan with 20 rounds",
+            ),
+        ],
+    },
+    Examples {
+        command: "campaign run",
+        examples: &[
+            example(
+                "sudo fslab campaign run /shared/run1 --share 2/8",
+                "Run what is left of the second of eight shares on this host",
+            ),
+            example(
+                "sudo fslab campaign run /shared/run1 --share 1/1 --retry",
+                "Run all blocks with failed or disturbed cells again",
+            ),
+        ],
+    },
+    Examples {
+        command: "campaign status",
+        examples: &[
+            example("fslab campaign status /shared/run1", "List the cells that are open"),
+            example("fslab campaign status --json /shared/run1", "The same for a program"),
+        ],
+    },
+    Examples {
+        command: "campaign report",
+        examples: &[
+            example(
+                "fslab campaign report /shared/run1 --html page.html",
+                "Print the ratios of each machine and over all, and write the page",
+            ),
+            example(
+                "fslab campaign report /shared/run1 --fail-if 'elapsed slower 5%'",
+                "Fail if a row is shown to be more than 5 % slower",
+            ),
+        ],
+    },
+    Examples {
+        command: "campaign submit",
+        examples: &[
+            example(
+                "sudo fslab campaign submit /shared/run1",
+                "Run the whole campaign on this machine",
+            ),
+            example(
+                "fslab campaign submit /shared/run1 --slurm --shares 16 --dry-run",
+                "Print the batch script for Slurm",
+            ),
+            example(
+                "fslab campaign submit /shared/run1 --slurm --licences disk:1",
+                "Submit eight shares, of which one runs at a time in the whole cluster",
+            ),
+        ],
+    },
+    Examples {
         command: "report",
         examples: &[
             example(

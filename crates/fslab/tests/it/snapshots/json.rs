@@ -135,6 +135,16 @@ const SHAPES: &[Shape] = &[
         &["metrics"],
     ),
     shape(&["report", "--json", "report/samples.jsonl"], "As `compare`.", &["metrics"]),
+    shape(
+        &["campaign", "status", "--json", "campaign"],
+        "How far it is. Rounds count from 0; `state` is `missing`, `failed` or `disturbed`.",
+        &[],
+    ),
+    shape(
+        &["campaign", "report", "--json", "campaign"],
+        "As `compare`, and `pooling`: how the ratios of several machines become one.",
+        &["metrics"],
+    ),
 ];
 
 /// Commands whose fields depend on the machine: they may print fewer than the page has.
@@ -147,6 +157,7 @@ const OF_THE_MACHINE: &[&[&str]] = &[
     &["age", "verify"],
     &["compare"],
     &["report"],
+    &["campaign"],
 ];
 
 /// The ends of paths of objects whose fields are not documented one by one.
@@ -225,6 +236,10 @@ fn prepare(at: &Path) {
     works(&["age", "snapshot", "photos", "two.parquet"]);
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
+    works(&["campaign", "new", "plan.toml", "campaign"]);
+    // With one block left.
+    let share = ["--share", "1/2", "--work-dir", ".", "--lock", "host.lock"];
+    works(&[&["campaign", "run", "campaign"][..], &share].concat());
 }
 
 fn debugfs(change: &str, image: &Path) {

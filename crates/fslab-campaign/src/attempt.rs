@@ -1,0 +1,155 @@
+//! The samples files of a campaign: one for each attempt at a share, written by one process.
+//!
+//! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`, and ends in `.part` until the attempt has
+//! ended by itself. No two attempts share a name, so that none ever writes or replaces another's
+//! file.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use fslab_report::sample::{self, EndReason, Record};
+use fslab_report::{Provenance, Share};
+use jiff::Timestamp;
+
+use crate::campaign::Campaign;
+use crate::error::{Error, Result};
+use crate::format::ATTEMPTS;
+
+const WHOLE: &str = ".jsonl";
+const PART: &str = ".jsonl.part";
+
+/// What one process has measured of a share.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Its samples file.
+    pub file: PathBuf,
+    /// The share it was asked for.
+    pub share: Share,
+    /// Whether it ended by itself; if not, it runs or was killed.
+    pub is_ended: bool,
+    /// Where, when and with what.
+    pub provenance: Provenance,
+    /// All whole records of the file.
+    pub(crate) records: Vec<Record>,
+}
+
+impl Attempt {
+    /// Why it ended, where it did.
+    #[must_use]
+    pub fn reason(&self) -> Option<EndReason> {
+        self.records.iter().rev().find_map(|record| match record {
+            Record::End(end) => Some(end.reason),
+            _ => None,
+        })
+    }
+}
+
+/// The two names of the file of a new attempt: while it runs, and after.
+pub(crate) fn new_files(campaign: &Campaign, share: Share, now: Timestamp) -> (PathBuf, PathBuf) {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let host: String = host.chars().filter(|letter| is_plain(*letter)).collect();
+    let time = now.strftime("%Y%m%dT%H%M%S");
+    let (nanoseconds, process) = (now.subsec_nanosecond(), std::process::id());
+    let Share { number, of } = share;
+    let name = format!("{number:03}-of-{of:03}.{time}-{nanoseconds:09}.{host}.{process}");
+    let directory = campaign.directory().join(ATTEMPTS);
+    (directory.join(format!("{name}{PART}")), directory.join(format!("{name}{WHOLE}")))
+}
+
+/// The share in a file's name, and the rest of the name, by which attempts are put in order.
+fn parse(name: &str) -> Option<(Share, &str)> {
+    let name = name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE))?;
+    let (share, rest) = name.split_once('.')?;
+    Some((share.replace("-of-", "/").parse().ok()?, rest))
+}
+
+/// Every attempt that has measured anything, in the order in which they began. Files with other
+/// names are not looked at: network file systems keep some of their own.
+pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
+    let directory = campaign.directory().join(ATTEMPTS);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&directory).map_err(Error::file(&directory))? {
+        let name = entry.map_err(Error::file(&directory))?.file_name();
+        names.extend(name.into_string().ok().filter(|name| parse(name).is_some()));
+    }
+    names.sort_by(|one, other| order(one).cmp(&order(other)));
+    let mut found = Vec::new();
+    for name in &names {
+        found.extend(read(campaign, &directory, name)?);
+    }
+    Ok(found)
+}
+
+fn order(name: &str) -> (&str, &str) {
+    (parse(name).map_or("", |(_, rest)| rest), name)
+}
+
+/// An attempt; `None` for one that was cut off before its first record.
+fn read(campaign: &Campaign, directory: &Path, name: &str) -> Result<Option<Attempt>> {
+    let Some((share, _)) = parse(name) else { return Ok(None) };
+    let mut file = directory.join(name);
+    let mut is_ended = !name.ends_with(PART);
+    if !is_ended && !file.exists() {
+        // It has ended meanwhile.
+        file = directory.join(name.trim_end_matches(PART)).with_added_extension("jsonl");
+        is_ended = true;
+    }
+    let records = match is_ended {
+        true => sample::read(&file)?,
+        false => match sample::read_prefix(&file) {
+            Err(fslab_report::Error::File { source, .. })
+                if source.kind() == ErrorKind::NotFound =>
+            {
+                return Ok(None);
+            }
+            other => other?,
+        },
+    };
+    let Some(Record::Provenance(first)) = records.first() else { return Ok(None) };
+    let provenance = (**first).clone();
+    check(campaign, &file, &records, &provenance)?;
+    Ok(Some(Attempt { file, share, is_ended, provenance, records }))
+}
+
+/// Refuses samples of another campaign.
+fn check(campaign: &Campaign, file: &Path, records: &[Record], first: &Provenance) -> Result<()> {
+    let foreign = |what| Err(Error::Foreign { path: file.to_owned(), what });
+    let frozen = campaign.frozen();
+    if first.plan != campaign.plan().text || first.form != frozen.form {
+        return foreign("plan");
+    }
+    if first.seed != frozen.seed {
+        return foreign("seed");
+    }
+    for record in records {
+        let Record::Sample(sample) = record else { continue };
+        let same = |block: &&crate::format::Block| {
+            block.round == sample.round && block.workload == sample.workload
+        };
+        match frozen.blocks.iter().find(same) {
+            Some(block) if block.seed == sample.seed && sample.run == first.run => {}
+            _ => return foreign("list of cells"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_hold_the_share_and_are_in_order_of_time() {
+        let share = Share { number: 2, of: 12 };
+        let name = "002-of-012.20261128T120000-000000001.n1.77.jsonl.part";
+        assert_eq!(parse(name).map(|(share, _)| share), Some(share));
+        let later = "001-of-012.20261128T120001-000000000.n1.77.jsonl";
+        assert!(order(name) < order(later));
+        for other in [".nfs00001", "002-of-012.jsonl.swp", "x.jsonl", "0-of-1.a.jsonl"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The record of a campaign, `campaign.json`; `docs/formats/campaign.md` describes the directory.
+//!
+//! Fields may be added: readers leave unknown ones alone. Any other change raises [`FORMAT`].
+
+use std::path::PathBuf;
+
+use fslab_report::Form;
+use serde::{Deserialize, Serialize};
+
+/// Version of the record.
+pub const FORMAT: u32 = 1;
+
+/// The record's file.
+pub(crate) const RECORD: &str = "campaign.json";
+
+/// The file with the text of the plan.
+pub(crate) const PLAN: &str = "plan.toml";
+
+/// The directory with the samples of each attempt at a share.
+pub(crate) const ATTEMPTS: &str = "attempts";
+
+/// What a campaign runs, as it was frozen.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Frozen {
+    /// Version of this record.
+    pub format: u32,
+    /// Title of the plan.
+    pub name: String,
+    /// When it was frozen (RFC 3339, UTC).
+    pub created: String,
+    /// BLAKE3 of the plan's text.
+    pub plan_blake3: String,
+    /// In which form the plan is read.
+    pub form: Form,
+    /// The seed everything random comes from.
+    pub seed: u64,
+    /// Rounds of each workload.
+    pub rounds: u32,
+    /// How often a block is repeated because of interference.
+    pub reruns_max: u32,
+    /// The program that runs it.
+    pub program: Program,
+    /// What runs read beside the plan.
+    pub inputs: Vec<Input>,
+    /// Names of the targets, and of the second copy of the baseline where one is run.
+    pub targets: Vec<String>,
+    /// The blocks, in the order of the plan: each is run on all targets, one after another.
+    pub blocks: Vec<Block>,
+}
+
+/// A build of fslab.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Program {
+    /// Its version.
+    pub version: String,
+    /// BLAKE3 of the program's file.
+    pub blake3: String,
+}
+
+/// A file or directory that runs read.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Input {
+    /// As the plan names it.
+    pub named: PathBuf,
+    /// Where it is, on every host.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: InputKind,
+    /// Bytes of the file, or of all files below the directory.
+    pub bytes: u64,
+    /// BLAKE3 of the file's contents, or of the directory's entries.
+    pub blake3: String,
+}
+
+/// What an input is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// A regular file.
+    File,
+    /// A directory with all that is below it.
+    Directory,
+}
+
+/// One workload of one round: the unit that is run whole or again.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Block {
+    /// The workload's label.
+    pub workload: String,
+    /// The round, from 0.
+    pub round: u32,
+    /// The seed of its samples.
+    pub seed: u64,
+}

@@ -1,0 +1,171 @@
+//! One share at a time on each host, whichever user runs it: two would disturb each other.
+//!
+//! The lock is flock(2) on a file below `/run/lock`, or `/var/lock` where that is missing. The
+//! kernel drops it when its holder ends, however that ends. Every user can open the file, and so
+//! can every user hold the lock; it keeps measurements apart and protects nothing else.
+
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fslab_sys::signals::Interrupt;
+use rustix::fs::OFlags;
+
+use crate::error::{Error, Result};
+
+/// Directories in which the lock may be: the first that exists is used, so that all users of a host
+/// use the same.
+pub const PLACES: [&str; 2] = ["/run/lock", "/var/lock"];
+
+const NAME: &str = "fslab-campaign.lock";
+
+/// All users may read it, which is enough for flock(2).
+const MODE: u32 = 0o644;
+
+/// How often a waiting share looks.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// The lock of this host, held until it is dropped.
+#[derive(Debug)]
+pub struct HostLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl HostLock {
+    /// Takes the lock: `named`, or the host's own. Waits for it only where `wait` is given, until
+    /// that is raised.
+    ///
+    /// # Errors
+    /// Where another process holds it, where there is no place for it, and where something else
+    /// than a regular file is in its place.
+    pub fn take(named: Option<&Path>, wait: Option<&Interrupt>) -> Result<Self> {
+        let path = named.map_or_else(place, |named| Ok(named.to_owned()))?;
+        loop {
+            let file = open(&path)?;
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => return Ok(Self { file, path }),
+                // Somebody removed the file while it was being locked.
+                Ok(()) => continue,
+                Err(TryLockError::Error(error)) => return Err(Error::file(&path)(error)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            match wait {
+                None => return Err(Error::HostInUse { path }),
+                Some(interrupt) if interrupt.is_raised() => {
+                    return Err(fslab_compare::Error::Interrupted.into());
+                }
+                Some(_) => std::thread::sleep(INTERVAL),
+            }
+        }
+    }
+}
+
+impl Drop for HostLock {
+    fn drop(&mut self) {
+        // A process that is just being started holds what was open here until it runs: closing
+        // alone would leave the lock with it.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "unlocking {}", self.path.display());
+        }
+    }
+}
+
+fn place() -> Result<PathBuf> {
+    let there = PLACES.iter().map(Path::new).find(|place| place.is_dir());
+    let tried = || PLACES.map(|place| format!("{place} is missing")).join(", ");
+    there.map(|place| place.join(NAME)).ok_or_else(|| Error::NoLockPlace { tried: tried() })
+}
+
+/// Opens the file, or makes it. No symbolic link is followed, and nothing that is there is changed:
+/// the directory may be one in which every user can make files.
+fn open(path: &Path) -> Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let is_link =
+        |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    let file = loop {
+        match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => break file,
+            Err(error) if is_link(&error) => return Err(Error::OddLock { path: path.to_owned() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::file(path)(error)),
+        }
+        let mut new = OpenOptions::new();
+        match new.read(true).write(true).create_new(true).mode(MODE).open(path) {
+            Ok(file) => {
+                // Whatever the umask is.
+                file.set_permissions(Permissions::from_mode(MODE)).map_err(Error::file(path))?;
+                break file;
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let tried = format!("{}: {error}", path.display());
+                return Err(Error::NoLockPlace { tried });
+            }
+        }
+    };
+    if file.metadata().map_err(Error::file(path))?.is_file() {
+        Ok(file)
+    } else {
+        Err(Error::OddLock { path: path.to_owned() })
+    }
+}
+
+/// Whether a file is still the one of a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let of_file = file.metadata().map(identity);
+    let of_path = fs::symlink_metadata(path).map(identity);
+    matches!((of_file, of_path), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_held_by_one_and_freed_by_its_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("lock");
+        let held = HostLock::take(Some(&path), None).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, MODE);
+        let refused = HostLock::take(Some(&path), None);
+        assert!(matches!(refused, Err(Error::HostInUse { .. })), "{refused:?}");
+        let interrupt = Interrupt::default();
+        interrupt.raise();
+        let waited = HostLock::take(Some(&path), Some(&interrupt));
+        assert!(matches!(waited, Err(Error::Compare(fslab_compare::Error::Interrupted))));
+        drop(held);
+        HostLock::take(Some(&path), None).unwrap();
+    }
+
+    /// A lock file that was removed while it was held is no lock any more.
+    #[test]
+    fn a_removed_file_is_made_anew() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("lock");
+        let _held = HostLock::take(Some(&path), None).unwrap();
+        fs::remove_file(&path).unwrap();
+        let again = HostLock::take(Some(&path), None).unwrap();
+        assert!(is_at(&again.file, &path));
+    }
+
+    #[test]
+    fn links_and_other_things_are_not_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let aim = scratch.path().join("aim");
+        let link = scratch.path().join("link");
+        std::os::unix::fs::symlink(&aim, &link).unwrap();
+        assert!(matches!(HostLock::take(Some(&link), None), Err(Error::OddLock { .. })));
+        assert!(!aim.exists(), "the link was followed");
+        fs::write(&aim, "kept").unwrap();
+        assert!(matches!(HostLock::take(Some(&link), None), Err(Error::OddLock { .. })));
+        assert_eq!(fs::read_to_string(&aim).unwrap(), "kept");
+        let directory = HostLock::take(Some(scratch.path()), None);
+        assert!(matches!(directory, Err(Error::OddLock { .. })), "{directory:?}");
+        let nowhere = HostLock::take(Some(&scratch.path().join("none/lock")), None);
+        assert!(matches!(nowhere, Err(Error::NoLockPlace { .. })), "{nowhere:?}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Running a share.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fslab_compare::{Host, Observer, Outcome, Plan, RunOptions};
+use fslab_report::sample::{Block, Note, Record};
+use fslab_report::{Cells, Choice, Share};
+use fslab_sys::signals::Interrupt;
+use jiff::Timestamp;
+
+use crate::attempt::new_files;
+use crate::campaign::Campaign;
+use crate::erasable::Erasable;
+use crate::error::{Error, Result};
+use crate::format::Program;
+use crate::host_lock::HostLock;
+use crate::state::State;
+use crate::writer::{publish, sync_directory, sync_file};
+
+/// How a share is run.
+pub struct ShareRun<'a> {
+    /// The campaign.
+    pub campaign: &'a Campaign,
+    /// Which share.
+    pub share: Share,
+    /// Whether blocks with failed or disturbed cells are run again.
+    pub retry: bool,
+    /// Where images and mount points are made: a directory of this host.
+    pub work_parent: PathBuf,
+    /// This program.
+    pub program: Program,
+    /// Whether it may be another than the one that made the campaign.
+    pub allow_other_build: bool,
+    /// The list of devices of this host.
+    pub erasable: PathBuf,
+    /// The lock of this host, which is held.
+    pub lock: &'a HostLock,
+    /// The command that repeats it, for the report.
+    pub command: String,
+    /// Mounts layers and makes in-process file systems.
+    pub host: &'a dyn Host,
+    /// Says when to stop.
+    pub interrupt: Interrupt,
+    /// What a reader must know that was known before the run.
+    pub remarks: Vec<String>,
+}
+
+/// What became of a share.
+#[derive(Debug)]
+pub enum Done {
+    /// All its blocks were done before.
+    Nothing,
+    /// It was run.
+    Ran {
+        /// How it ended.
+        outcome: Outcome,
+        /// Its samples.
+        file: PathBuf,
+    },
+}
+
+impl ShareRun<'_> {
+    /// Runs what is left of the share, into a samples file of its own. Safe to do again, and safe
+    /// to kill: what is in the file by then counts, block by block.
+    ///
+    /// # Errors
+    /// Before anything is measured: for another build, inputs that have changed, and devices that
+    /// this host does not give. Later: those of the comparison, and of making samples durable;
+    /// blocks that were done by then count.
+    pub fn run(mut self, observer: &mut dyn Observer) -> Result<Done> {
+        if self.allow_other_build && self.program != self.campaign.frozen().program {
+            let Program { version, blake3 } = &self.program;
+            self.remarks.push(format!(
+                "a share was run by another build than the one that made the campaign: fslab \
+                 {version} (BLAKE3 {blake3})"
+            ));
+        } else {
+            self.campaign.check_program(&self.program)?;
+        }
+        let plan = Erasable::read(&self.erasable)?.place(self.campaign.plan().clone())?;
+        self.campaign.check_inputs()?;
+        let left = State::of(self.campaign)?.left(self.share, self.retry);
+        if left.is_empty() {
+            return Ok(Done::Nothing);
+        }
+        let cells = Cells { blocks: Some(left), ..Cells::default() };
+        let (part, whole) = new_files(self.campaign, self.share, Timestamp::now());
+        let outcome = self.measure(&plan, cells, &part, observer);
+        match outcome {
+            Ok(outcome) => {
+                publish(&part, &whole)?;
+                Ok(Done::Ran { outcome, file: whole })
+            }
+            Err(error) => {
+                discard_without_blocks(&part);
+                Err(error)
+            }
+        }
+    }
+
+    fn measure(
+        &self,
+        plan: &Plan,
+        cells: Cells,
+        samples: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        let frozen = self.campaign.frozen();
+        let work_parent =
+            fs::canonicalize(&self.work_parent).map_err(Error::file(&self.work_parent))?;
+        let options = RunOptions {
+            plan,
+            seed: frozen.seed,
+            choice: Choice { cells, reruns_max: frozen.reruns_max, work_parent: Some(work_parent) },
+            samples,
+            resume: false,
+            command: &self.command,
+            host: self.host,
+            interrupt: self.interrupt.clone(),
+            remarks: self.remarks.clone(),
+        };
+        let mut durable = Durable { observer, samples, interrupt: &self.interrupt, failure: None };
+        let outcome = fslab_compare::run(options, &mut durable)?;
+        match durable.failure {
+            Some(failure) => Err(Error::file(samples)(failure)),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// Makes samples durable block by block.
+struct Durable<'a> {
+    observer: &'a mut dyn Observer,
+    samples: &'a Path,
+    interrupt: &'a Interrupt,
+    /// The first failure, which ends the run.
+    failure: Option<io::Error>,
+}
+
+impl Observer for Durable<'_> {
+    fn progress(&mut self, done: u64, total: u64, next: &str) {
+        self.observer.progress(done, total, next);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.observer.note(note);
+    }
+
+    fn block(&mut self, block: &Block) {
+        let directory = self.samples.parent().unwrap_or(Path::new("."));
+        let synced = sync_file(self.samples)
+            .and_then(|()| sync_directory(directory).map_err(io::Error::other));
+        if let Err(error) = synced {
+            self.failure.get_or_insert(error);
+            self.interrupt.raise();
+        }
+        self.observer.block(block);
+    }
+}
+
+/// Removes a samples file that no block is in: an error came first, and is reported by itself.
+fn discard_without_blocks(samples: &Path) {
+    let has_blocks = fslab_report::sample::read_prefix(samples)
+        .is_ok_and(|records| records.iter().any(|one| matches!(one, Record::Block(_))));
+    if !has_blocks && let Err(error) = fs::remove_file(samples) {
+        tracing::debug!(%error, "removing {}", samples.display());
+    }
+}

@@ -1,0 +1,317 @@
+//! How far a campaign is: computed from its samples files alone.
+//!
+//! A block counts once, whatever has run it how often: by the attempt with the fewest failed and
+//! then the fewest disturbed cells, and of several such by the earliest. So the choice does not
+//! depend on what was measured, and what is cut short never counts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use fslab_report::Share;
+use fslab_report::sample::{self, Note, NoteKind, Record};
+use serde::Serialize;
+
+use crate::attempt::{self, Attempt};
+use crate::campaign::Campaign;
+use crate::error::Result;
+use crate::format::Block;
+use crate::shares;
+
+/// How far a campaign is.
+#[derive(Debug)]
+pub struct State<'a> {
+    /// The campaign.
+    pub campaign: &'a Campaign,
+    /// Every attempt at a share, in the order in which they began.
+    pub attempts: Vec<Attempt>,
+    /// Every block, in the order of the plan.
+    pub blocks: Vec<BlockState>,
+}
+
+/// How far a block is.
+#[derive(Debug)]
+pub struct BlockState {
+    /// The block.
+    pub block: Block,
+    /// What counts of it.
+    pub(crate) counted: Option<Counted>,
+    /// Its cells, in the order of the targets.
+    pub cells: Vec<Cell>,
+}
+
+/// Which attempt counts for a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    /// The number of the samples file among the attempts.
+    pub file: usize,
+    /// Which of the file's attempts at the block.
+    pub attempt: u32,
+    /// How long it took.
+    seconds: f64,
+}
+
+/// One target in one block.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// The workload's label.
+    pub workload: String,
+    /// The round, from 0.
+    pub round: u32,
+    /// The target.
+    pub target: String,
+    /// How far it is.
+    pub state: CellState,
+    /// The host that ran it last; for a missing one, where it was cut short or runs.
+    pub host: Option<String>,
+    /// Why it failed, or what disturbed it.
+    pub reason: Option<String>,
+}
+
+/// How far a cell is.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "snake_case")]
+pub enum CellState {
+    /// Measured.
+    Done,
+    /// Measured, with interference.
+    Disturbed,
+    /// It could not be measured.
+    Failed,
+    /// Not run to its end.
+    Missing,
+}
+
+/// What a host has done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HostState {
+    /// Its name.
+    pub host: String,
+    /// Its kernel, as it was in the last attempt.
+    pub kernel: String,
+    /// Cells that count.
+    pub cells: usize,
+    /// Attempts at shares.
+    pub attempts: usize,
+    /// Of these, those that have not ended by themselves: they run, or were killed.
+    pub unended: usize,
+}
+
+/// The numbers of a state.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Title of the plan.
+    pub name: String,
+    /// Whether every cell is measured.
+    pub is_complete: bool,
+    /// All cells.
+    pub cells: usize,
+    /// Measured, without interference.
+    pub done: usize,
+    /// Measured, with interference.
+    pub disturbed: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Not run to their end.
+    pub missing: usize,
+    /// How long the missing blocks take on one host; `None` while no block is done.
+    pub time_left_seconds: Option<f64>,
+    /// What each host has done.
+    pub hosts: Vec<HostState>,
+    /// The cells that are missing, failed or disturbed.
+    pub open: Vec<Cell>,
+}
+
+impl<'a> State<'a> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Where a samples file can't be read, or is of another campaign.
+    pub fn of(campaign: &'a Campaign) -> Result<Self> {
+        let attempts = attempt::all(campaign)?;
+        let mut candidates: HashMap<(&str, u32), Vec<(Counted, Vec<Cell>)>> = HashMap::new();
+        for (file, attempt) in attempts.iter().enumerate() {
+            for block in last_blocks(attempt) {
+                let found = candidate(campaign, file, attempt, block);
+                candidates.entry((&block.workload, block.round)).or_default().push(found);
+            }
+        }
+        let state = |block: &Block| {
+            let found = candidates.get(&(&*block.workload, block.round));
+            let best = found.into_iter().flatten().min_by_key(|(counted, cells)| {
+                let count = |state| cells.iter().filter(|cell| cell.state == state).count();
+                (count(CellState::Failed), count(CellState::Disturbed), counted.file)
+            });
+            let (counted, cells) = match best {
+                Some((counted, cells)) => (Some(*counted), cells.clone()),
+                None => (None, missing(campaign, &attempts, block)),
+            };
+            BlockState { block: block.clone(), counted, cells }
+        };
+        let blocks = campaign.frozen().blocks.iter().map(state).collect();
+        drop(candidates);
+        Ok(Self { campaign, attempts, blocks })
+    }
+
+    /// The blocks of a share that are to be run: those without a result and, to `retry`, those with
+    /// failed or disturbed cells. Of each workload, the rounds.
+    #[must_use]
+    pub fn left(
+        &self,
+        share: Share,
+        retry: bool,
+    ) -> BTreeMap<String, std::collections::BTreeSet<u32>> {
+        let workloads = self.campaign.plan().workloads.len();
+        let is_left = |state: &BlockState| {
+            let is_whole = state.cells.iter().all(|cell| cell.state == CellState::Done);
+            state.counted.is_none() || (retry && !is_whole)
+        };
+        let mut left: BTreeMap<_, std::collections::BTreeSet<u32>> = BTreeMap::new();
+        for (number, state) in self.blocks.iter().enumerate() {
+            if shares::holds(share, number, workloads) && is_left(state) {
+                left.entry(state.block.workload.clone()).or_default().insert(state.block.round);
+            }
+        }
+        left
+    }
+
+    /// Its numbers, and the cells that are open.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let cells = || self.blocks.iter().flat_map(|block| &block.cells);
+        let count = |state| cells().filter(|cell| cell.state == state).count();
+        let (done, disturbed) = (count(CellState::Done), count(CellState::Disturbed));
+        Summary {
+            name: self.campaign.frozen().name.clone(),
+            is_complete: done + disturbed == cells().count(),
+            cells: cells().count(),
+            done,
+            disturbed,
+            failed: count(CellState::Failed),
+            missing: count(CellState::Missing),
+            time_left_seconds: self.time_left_seconds(),
+            hosts: self.hosts(),
+            open: cells().filter(|cell| cell.state != CellState::Done).cloned().collect(),
+        }
+    }
+
+    /// At the mean of the same workload's blocks; of a workload without any, of all blocks.
+    fn time_left_seconds(&self) -> Option<f64> {
+        let mean = |workload: Option<&str>| {
+            let of = |state: &&BlockState| workload.is_none_or(|name| name == state.block.workload);
+            let times = self.blocks.iter().filter(of).filter_map(|state| state.counted);
+            let times: Vec<f64> = times.map(|counted| counted.seconds).collect();
+            (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+        };
+        let missing = self.blocks.iter().filter(|state| state.counted.is_none());
+        missing.map(|state| mean(Some(&state.block.workload)).or_else(|| mean(None))).sum()
+    }
+
+    fn hosts(&self) -> Vec<HostState> {
+        let mut hosts: BTreeMap<&str, HostState> = BTreeMap::new();
+        for attempt in &self.attempts {
+            let host = hosts.entry(&attempt.provenance.machine).or_default();
+            host.host.clone_from(&attempt.provenance.machine);
+            host.kernel.clone_from(&attempt.provenance.kernel);
+            host.attempts += 1;
+            host.unended += usize::from(!attempt.is_ended);
+        }
+        for state in &self.blocks {
+            let attempt = state.counted.and_then(|counted| self.attempts.get(counted.file));
+            let Some(attempt) = attempt else { continue };
+            let measured = |cell: &&Cell| cell.state < CellState::Failed;
+            if let Some(host) = hosts.get_mut(&*attempt.provenance.machine) {
+                host.cells += state.cells.iter().filter(measured).count();
+            }
+        }
+        hosts.into_values().collect()
+    }
+}
+
+/// The last whole attempt at each block in a file: a block that was repeated has several.
+fn last_blocks(attempt: &Attempt) -> impl Iterator<Item = &sample::Block> {
+    let mut last: BTreeMap<(&str, u32), &sample::Block> = BTreeMap::new();
+    for record in &attempt.records {
+        if let Record::Block(block) = record {
+            last.insert((&block.workload, block.round), block);
+        }
+    }
+    last.into_values()
+}
+
+/// What a file says of a block.
+fn candidate(
+    campaign: &Campaign,
+    file: usize,
+    attempt: &Attempt,
+    block: &sample::Block,
+) -> (Counted, Vec<Cell>) {
+    let disturbances = attempt.records.iter().filter_map(|record| match record {
+        Record::Sample(sample)
+            if (&sample.workload, sample.round, sample.attempt)
+                == (&block.workload, block.round, block.attempt) =>
+        {
+            Some((&*sample.target, sample.contaminated.as_ref()?))
+        }
+        _ => None,
+    });
+    let mut disturbed: HashMap<&str, &String> = HashMap::new();
+    for (target, what) in disturbances {
+        disturbed.entry(target).or_insert(what);
+    }
+    let cell = |target: &String| {
+        let is_done = block.cells.iter().any(|cell| cell.target == *target && cell.done);
+        let (state, reason) = match (is_done, disturbed.get(&**target)) {
+            (true, None) => (CellState::Done, None),
+            (true, Some(what)) => (CellState::Disturbed, Some((*what).clone())),
+            (false, _) => (CellState::Failed, failure(campaign, attempt, target, &block.workload)),
+        };
+        Cell {
+            workload: block.workload.clone(),
+            round: block.round,
+            target: target.clone(),
+            state,
+            host: Some(attempt.provenance.machine.clone()),
+            reason,
+        }
+    };
+    let cells = campaign.frozen().targets.iter().map(cell).collect();
+    let seconds = block.cells.iter().map(|cell| cell.seconds).sum();
+    (Counted { file, attempt: block.attempt, seconds }, cells)
+}
+
+/// Why a target was left out, or failed in a workload: the last note that says so.
+fn failure(campaign: &Campaign, attempt: &Attempt, target: &str, workload: &str) -> Option<String> {
+    let copy = campaign.plan().second_copy().is_some_and(|copy| copy.name == target);
+    // The second copy is not run where the baseline is not.
+    let target = if copy { &campaign.plan().baseline } else { target };
+    attempt.records.iter().rev().find_map(|record| match record {
+        Record::Note(note) if is_failure_of(note, target, workload) => Some(note.text.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a note says why a target has no samples of a workload.
+pub(crate) fn is_failure_of(note: &Note, target: &str, workload: &str) -> bool {
+    note.kind != NoteKind::Remark
+        && note.target.as_deref() == Some(target)
+        && note.workload.as_deref().is_none_or(|of| of == workload)
+}
+
+/// The cells of a block that no attempt has run whole; with the host that began it last.
+fn missing(campaign: &Campaign, attempts: &[Attempt], block: &Block) -> Vec<Cell> {
+    let has_begun = |attempt: &&Attempt| {
+        attempt.records.iter().any(|record| {
+            matches!(record, Record::Sample(sample)
+                if (&sample.workload, sample.round) == (&block.workload, block.round))
+        })
+    };
+    let host = attempts.iter().rev().find(has_begun).map(|one| one.provenance.machine.clone());
+    let cell = |target: &String| Cell {
+        workload: block.workload.clone(),
+        round: block.round,
+        target: target.clone(),
+        state: CellState::Missing,
+        host: host.clone(),
+        reason: None,
+    };
+    campaign.frozen().targets.iter().map(cell).collect()
+}

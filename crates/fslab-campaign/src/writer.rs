@@ -1,0 +1,91 @@
+//! Writes campaigns, and files that appear whole or not at all.
+//!
+//! A directory may be shared by hosts over a network: a file is written under a name of its own,
+//! made durable, and then renamed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::{ATTEMPTS, Frozen, PLAN, RECORD};
+
+/// Makes the directory of a campaign; after an error there is none.
+pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()> {
+    let is_free = match fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Err(error) => return Err(Error::file(directory)(error)),
+    };
+    if !is_free {
+        return Err(Error::NotEmpty { path: directory.to_owned() });
+    }
+    let hidden = hidden(directory);
+    let made = fill(&hidden, frozen, plan).and_then(|()| {
+        fs::rename(&hidden, directory).map_err(Error::file(directory))?;
+        sync_directory(parent(directory))
+    });
+    if made.is_err() {
+        // What could not be made is the error that counts.
+        fs::remove_dir_all(&hidden).ok();
+    }
+    made
+}
+
+fn fill(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()> {
+    DirBuilder::new().create(directory).map_err(Error::file(directory))?;
+    let attempts = directory.join(ATTEMPTS);
+    DirBuilder::new().create(&attempts).map_err(Error::file(&attempts))?;
+    let mut record = serde_json::to_vec_pretty(frozen).map_err(Error::Encode)?;
+    record.push(b'\n');
+    write(&directory.join(PLAN), plan.as_bytes())?;
+    write(&directory.join(RECORD), &record)?;
+    sync_directory(directory)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).open(path).map_err(Error::file(path))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::file(path))
+}
+
+/// Writes a file of a campaign, in place of one that is there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let hidden = hidden(path);
+    let written = write(&hidden, bytes)
+        .and_then(|()| fs::rename(&hidden, path).map_err(Error::file(path)))
+        .and_then(|()| sync_directory(parent(path)));
+    if written.is_err() {
+        fs::remove_file(&hidden).ok();
+    }
+    written
+}
+
+/// Gives a file that is whole its last name.
+pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
+    sync_file(from).map_err(Error::file(from))?;
+    fs::rename(from, to).map_err(Error::file(to))?;
+    sync_directory(parent(to))
+}
+
+/// Makes what is written to a file durable, whoever has it open here.
+pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Makes names in a directory durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    sync_file(path).map_err(Error::file(path))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// A name beside a file or directory that no other process uses.
+fn hidden(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    parent(path).join(format!(".{name}.{host}.{}", std::process::id()))
+}

@@ -1,0 +1,142 @@
+//! Shares: together they are the serial comparison, and twice they are once.
+
+use std::fs;
+
+use fslab_campaign::{Done, Error, HostLock, State};
+use fslab_report::{Pooling, Report};
+use fslab_sys::signals::Interrupt;
+
+use crate::support::{
+    CELLS, PLAN, Silent, counted, create, lock, parse, places, run, serial, share, summary,
+};
+
+#[test]
+fn shares_together_are_the_serial_comparison() {
+    let scratch = tempfile::tempdir().unwrap();
+    let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
+    for text in ["3/3", "1/3", "2/3"] {
+        run(&campaign, text, scratch.path()).unwrap().expect("samples");
+    }
+    let found = summary(&campaign);
+    assert!(found.is_complete && found.cells == CELLS && found.missing == 0, "{found:?}");
+    assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
+}
+
+/// The hidden second copy of the baseline is a cell as any other.
+#[test]
+fn the_second_copy_of_the_baseline_is_run_and_counted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let text = PLAN.replace("noise_floor = false\n", "");
+    let campaign = create(&scratch.path().join("run"), &text).unwrap();
+    run(&campaign, "1/1", scratch.path()).unwrap();
+    let found = summary(&campaign);
+    assert!(found.is_complete && found.cells == CELLS / 2 * 3, "{found:?}");
+    assert_eq!(counted(&campaign), serial(&text, scratch.path()));
+}
+
+/// The second run finds nothing to do; a campaign cut otherwise later counts what is there.
+#[test]
+fn shares_run_twice_count_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
+    assert!(run(&campaign, "1/2", scratch.path()).unwrap().is_some());
+    assert_eq!(run(&campaign, "1/2", scratch.path()).unwrap(), None);
+    assert!(run(&campaign, "1/1", scratch.path()).unwrap().is_some());
+    assert_eq!(run(&campaign, "2/2", scratch.path()).unwrap(), None);
+    let found = summary(&campaign);
+    assert!(found.is_complete && found.done + found.disturbed == CELLS, "{found:?}");
+    assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
+}
+
+/// Two hosts that ran the same share at the same time: each block counts once, and the report has
+/// as many samples as a serial run.
+#[test]
+fn a_share_run_by_two_hosts_at_once_counts_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
+    let first = run(&campaign, "1/1", scratch.path()).unwrap().unwrap();
+    // The other host did not see the first one's file.
+    let aside = scratch.path().join("aside");
+    fs::rename(&first, &aside).unwrap();
+    run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
+    fs::rename(&aside, &first).unwrap();
+    assert_eq!(State::of(&campaign).unwrap().attempts.len(), 2);
+    assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
+    let records = State::of(&campaign).unwrap().records().unwrap();
+    let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
+    let samples: usize = places(&records).values().map(Vec::len).sum();
+    assert_eq!((report.samples, report.superseded), (samples, 0));
+}
+
+/// A host runs one share at a time, whatever the campaign: a second one is refused, or waits.
+#[test]
+fn a_second_share_waits_for_the_lock_of_the_host() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("host.lock");
+    let held = lock(scratch.path());
+    let refused = HostLock::take(Some(&path), None);
+    assert!(matches!(refused, Err(Error::HostInUse { .. })), "{refused:?}");
+    let interrupt = Interrupt::default();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| HostLock::take(Some(&path), Some(&interrupt)));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(!waiting.is_finished(), "it did not wait");
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+/// Failed cells are named with host and reason, stay as they are, and are run again on request.
+#[test]
+fn failed_cells_are_listed_and_run_again_on_request() {
+    let scratch = tempfile::tempdir().unwrap();
+    let text = format!("{PLAN}[[workload]]\nname = \"command\"\ncommand = [\"false\"]\n");
+    let campaign = create(&scratch.path().join("run"), &text).unwrap();
+    run(&campaign, "1/1", scratch.path()).unwrap();
+    let found = summary(&campaign);
+    assert_eq!((found.failed, found.missing, found.is_complete), (8, 0, false), "{found:?}");
+    let open = found.open.iter().find(|cell| cell.workload == "false").unwrap();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!(open.host.as_deref(), Some(&*host));
+    assert!(open.reason.as_deref().is_some_and(|reason| !reason.is_empty()), "{open:?}");
+    assert_eq!(run(&campaign, "1/1", scratch.path()).unwrap(), None);
+    let lock = lock(scratch.path());
+    let mut again = share(&campaign, "1/1", scratch.path(), &lock);
+    again.retry = true;
+    assert!(matches!(again.run(&mut Silent).unwrap(), Done::Ran { .. }));
+    // What was well is not counted twice.
+    let counted = counted(&campaign);
+    assert!(counted.values().all(|samples| samples.len() == 1), "{counted:?}");
+    let records = State::of(&campaign).unwrap().records().unwrap();
+    let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
+    let notes: Vec<_> = report.notes.iter().map(|note| note.text.as_str()).collect();
+    assert!(notes.iter().any(|note| note.contains("8 failed")), "{notes:?}");
+}
+
+#[test]
+fn time_left_follows_from_what_is_done() {
+    let scratch = tempfile::tempdir().unwrap();
+    let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
+    assert_eq!(summary(&campaign).time_left_seconds, None);
+    run(&campaign, "1/2", scratch.path()).unwrap();
+    let half = summary(&campaign).time_left_seconds.unwrap();
+    assert!(half > 0.0, "{half}");
+    run(&campaign, "2/2", scratch.path()).unwrap();
+    assert_eq!(summary(&campaign).time_left_seconds, Some(0.0));
+}
+
+/// A campaign that is opened again has the same cells, and a directory that is none is refused.
+#[test]
+fn campaigns_are_made_once_and_opened() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("run");
+    let made = create(&directory, PLAN).unwrap();
+    let opened = fslab_campaign::Campaign::open(&directory).unwrap();
+    assert_eq!(opened.frozen(), made.frozen());
+    assert_eq!(opened.plan().rounds, parse(PLAN).rounds);
+    assert!(matches!(create(&directory, PLAN), Err(Error::NotEmpty { .. })));
+    let other = fslab_campaign::Campaign::open(scratch.path());
+    assert!(matches!(other, Err(Error::NoCampaign { .. })), "{other:?}");
+    let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "nothing is left of what was refused: {names:?}");
+}

@@ -1,0 +1,111 @@
+//! What a plan names beside itself: files and directories that its runs read, and devices.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+
+use super::{DevicePlan, Plan, TargetKind};
+
+/// Parameters of workloads that name a file or a directory which runs read.
+const READ: [&str; 5] = ["source", "list", "trace", "data_from", "job"];
+
+/// The value of `list` that names no file.
+const ALL_FILES: &str = "all";
+
+impl Plan {
+    /// The files and directories that runs read: what targets are made of, what workloads read, and
+    /// programs of targets. What commands of a plan run is not among them.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let Ok(_unchanged) = self.clone().with_inputs(|path| {
+            if !found.iter().any(|known| known == path) {
+                found.push(path.to_owned());
+            }
+            Ok::<_, Infallible>(path.to_owned())
+        });
+        found
+    }
+
+    /// The plan with each of [`inputs`](Self::inputs) at another place.
+    ///
+    /// # Errors
+    /// The first that `place` returns.
+    pub fn with_inputs<E>(
+        mut self,
+        mut place: impl FnMut(&Path) -> Result<PathBuf, E>,
+    ) -> Result<Self, E> {
+        for target in &mut self.targets {
+            let image = match &mut target.kind {
+                TargetKind::Image { base, .. } => Some(base),
+                TargetKind::Directory { .. } | TargetKind::InProcess { .. } => None,
+            };
+            let of_image = image
+                .into_iter()
+                .flat_map(|image| image.source.as_mut().into_iter().chain(image.recorded.as_mut()));
+            for path in of_image.chain(target.program.as_mut()) {
+                *path = place(path)?;
+            }
+        }
+        for workload in &mut self.workloads {
+            let named = workload.spec.parameters.iter().filter(|one| READ.contains(&one.name));
+            for parameter in named {
+                let Some(text) = workload.parameters.text(parameter) else { continue };
+                if text != ALL_FILES {
+                    let path = place(Path::new(&text))?;
+                    workload.parameters.set_text(parameter, path.display().to_string());
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The devices that targets are made on, each with its target's name.
+    pub fn devices_mut(&mut self) -> impl Iterator<Item = (&str, &mut DevicePlan)> {
+        self.targets.iter_mut().filter_map(|target| match &mut target.kind {
+            TargetKind::Image { base, .. } => Some((&*target.name, base.device.as_mut()?)),
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Form;
+    use crate::workload::{DefaultValue, WORKLOADS};
+
+    /// Parameters that are texts and name nothing that is read.
+    const OTHERS: [&str; 3] = ["configure", "build", "program"];
+
+    /// A campaign freezes what a plan names: a new parameter is in one of the two lists.
+    #[test]
+    fn every_text_parameter_is_known_as_an_input_or_not() {
+        for workload in WORKLOADS {
+            let texts = workload.parameters.iter();
+            for one in texts.filter(|one| matches!(one.default, DefaultValue::Text(_))) {
+                let known = READ.contains(&one.name) != OTHERS.contains(&one.name);
+                assert!(known, "{}: add {} to READ or OTHERS", workload.name, one.name);
+            }
+        }
+    }
+
+    #[test]
+    fn inputs_of_targets_and_workloads_are_found_and_placed() {
+        let text = "name = 'p'\n\
+            [[target]]\nname = 'aged'\nfilesystem = 'ext4'\naged = 'a.img'\n\
+            [[target]]\nname = 'read'\nfilesystem = 'squashfs'\nsource = 'tree'\n\
+            [[target]]\nname = 'raw'\nfilesystem = 'ext4'\ndevice = 'scratch'\n\
+            [[workload]]\nname = 'hot-files'\nlist = 'hot.txt'\n\
+            [[workload]]\nname = 'hot-files'\nlabel = 'all'\nlist = 'all'\n\
+            [[workload]]\nname = 'compile'\nsource = 'tree'\n";
+        let plan = Plan::parse("p", text, Form::Full).unwrap();
+        let expected = ["a.img", "tree", "hot.txt"].map(PathBuf::from);
+        assert_eq!(plan.inputs(), expected);
+        let placed = plan.with_inputs(|path| Ok::<_, ()>(Path::new("/in").join(path)));
+        let mut placed = placed.unwrap();
+        assert_eq!(placed.inputs(), expected.map(|path| Path::new("/in").join(path)));
+        let devices: Vec<_> = placed.devices_mut().map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(devices, ["raw"]);
+        assert_eq!(Err("no"), placed.with_inputs(|_| Err("no")).map(drop));
+    }
+}

@@ -1,0 +1,53 @@
+//! `fslab campaign`: a comparison whose cells are run in shares, on one machine or on many.
+
+mod new;
+mod report;
+mod run;
+mod status;
+mod submit;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+/// Arguments of `fslab campaign`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Freeze a plan, its seed and the hash of all it reads in a new directory
+    New(new::Args),
+    /// Run what is left of one share, in turn with other campaigns of this host
+    Run(run::Args),
+    /// List missing, failed and disturbed cells, their hosts, and the time left
+    Status(status::Args),
+    /// Print the ratios of each machine and over all machines, and what differs
+    Report(report::Args),
+    /// Run all shares here one after another, or hand them to Slurm
+    Submit(submit::Args),
+}
+
+/// A campaign.
+#[derive(Debug, clap::Args)]
+struct Directory {
+    /// The directory of the campaign
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl Args {
+    /// Runs the chosen subcommand.
+    pub fn run(self) -> Result<()> {
+        match self.action {
+            Action::New(args) => args.run(),
+            Action::Run(args) => args.run(),
+            Action::Status(args) => args.run(),
+            Action::Report(args) => args.run(),
+            Action::Submit(args) => args.run(),
+        }
+    }
+}

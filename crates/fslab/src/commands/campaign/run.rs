@@ -1,0 +1,128 @@
+//! `fslab campaign run`: runs a share.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use fslab_campaign::{Campaign, Done, ERASABLE, HostLock, ShareRun, this_program};
+use fslab_report::Share;
+use fslab_report::sample::EndReason;
+use fslab_sys::signals::Interrupt;
+
+use super::super::compare::host::Binary;
+use super::super::compare::progress::Progress;
+use super::super::compare::{all_done, quoted, remark_on_build, report_leftovers};
+use super::super::places;
+use super::Directory;
+
+/// Arguments of `fslab campaign run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    campaign: Directory,
+    /// The K-th of N equal shares of the campaign; blocks that are done are not run again
+    #[arg(long, value_name = "K/N")]
+    share: Share,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// How shares are run, whoever asks for them.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Way {
+    /// Run blocks with failed or disturbed cells again
+    #[arg(long)]
+    retry: bool,
+    /// An existing directory of this host where images and mount points are made
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    work_dir: PathBuf,
+    /// Wait while this host runs a share, instead of failing
+    #[arg(long)]
+    wait: bool,
+    /// The lock that all campaigns of this host share [default: fslab-campaign.lock in /run/lock,
+    /// or in /var/lock where that is missing]
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+    /// Run a campaign that another build of fslab made; the report names both builds
+    #[arg(long)]
+    other_build: bool,
+}
+
+impl Args {
+    /// Runs the share.
+    pub fn run(self) -> Result<()> {
+        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let campaign = Campaign::open(&self.campaign.directory)?;
+        self.way.run(&campaign, self.share, &interrupt)
+    }
+}
+
+impl Way {
+    /// The options that say so, for another process: paths are absolute. It waits in any case.
+    pub fn options(&self) -> Result<Vec<String>> {
+        let mut options = vec!["--wait".to_owned()];
+        let mut add = |option: &str, path: &Path| {
+            let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
+            let Some(path) = path.to_str() else {
+                bail_as!(BadInput, "{option} {}: its path is no UTF-8", path.display());
+            };
+            options.extend([option.to_owned(), path.to_owned()]);
+            anyhow::Ok(())
+        };
+        add("--work-dir", &self.work_dir)?;
+        self.lock.as_deref().map_or(Ok(()), |path| add("--lock", path))?;
+        options.extend(self.retry.then(|| "--retry".to_owned()));
+        options.extend(self.other_build.then(|| "--other-build".to_owned()));
+        Ok(options)
+    }
+
+    /// Runs a share, and prints how it ended.
+    pub fn run(&self, campaign: &Campaign, share: Share, interrupt: &Interrupt) -> Result<()> {
+        places::check_work_dir(&self.work_dir)?;
+        let directory = quoted(campaign.directory());
+        let Share { number, of } = share;
+        let command = format!("fslab campaign run {directory} --share {number}/{of}");
+        let program = this_program()?;
+        if !self.other_build {
+            campaign.check_program(&program)?;
+        }
+        // Whatever reads much from here on would disturb another share.
+        let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
+        report_leftovers(&self.work_dir)?;
+        let run = ShareRun {
+            campaign,
+            share,
+            retry: self.retry,
+            work_parent: self.work_dir.clone(),
+            program,
+            allow_other_build: self.other_build,
+            erasable: Path::new(ERASABLE).to_owned(),
+            lock: &lock,
+            command: command.clone(),
+            host: &Binary::new()?,
+            interrupt: interrupt.clone(),
+            remarks: remark_on_build().into_iter().collect(),
+        };
+        let mut progress = Progress::new();
+        let done = run.run(&mut progress)?;
+        progress.finish();
+        match done {
+            Done::Nothing => eprintln!("share {number}/{of}: all its blocks are done"),
+            Done::Ran { outcome, file } => {
+                match outcome.end.reason {
+                    EndReason::Interrupted => {
+                        bail!("interrupted; blocks that are done count. Go on with: {command}")
+                    }
+                    EndReason::TimeLimit => eprintln!(
+                        "share {number}/{of}: the plan's time limit was reached; go on with: \
+                         {command}"
+                    ),
+                    EndReason::Finished | EndReason::Narrow => {
+                        eprintln!("share {number}/{of}: done, samples in {}", file.display());
+                    }
+                }
+                all_done(&outcome)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! `fslab campaign submit`: runs all shares here, or hands them to Slurm.
+
+use anyhow::{Context, Result};
+use fslab_campaign::{Campaign, Slurm};
+use fslab_report::Share;
+use fslab_sys::signals::Interrupt;
+
+use super::super::compare::quoted;
+use super::Directory;
+use super::run::Way;
+
+/// Arguments of `fslab campaign submit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    campaign: Directory,
+    /// Run N shares on this machine one after another, without a scheduler [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    local: Option<u32>,
+    /// Submit an array to Slurm: one share for each element, and one element at a time on a node
+    #[arg(long, conflicts_with = "local")]
+    slurm: bool,
+    /// With --slurm: the number of shares
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "slurm",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    shares: u32,
+    /// With --slurm: licences that each share takes, such as disk:1. They are counted over the
+    /// whole cluster: use them where several nodes are one machine
+    #[arg(long, value_name = "NAME:COUNT", requires = "slurm")]
+    licences: Option<String>,
+    /// With --slurm: the partition
+    #[arg(long, value_name = "NAME", requires = "slurm")]
+    partition: Option<String>,
+    /// Print the script, or the commands, and run nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    way: Way,
+}
+
+impl Args {
+    /// Submits.
+    pub fn run(self) -> Result<()> {
+        let campaign = Campaign::open(&self.campaign.directory)?;
+        if self.slurm {
+            return self.submit(&campaign);
+        }
+        let of = self.local.unwrap_or(1);
+        if self.dry_run {
+            let directory = quoted(campaign.directory());
+            for number in 1..=of {
+                say!("fslab campaign run {directory} --share {number}/{of}");
+            }
+            return Ok(());
+        }
+        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        (1..=of).try_for_each(|number| self.way.run(&campaign, Share { number, of }, &interrupt))
+    }
+
+    fn submit(&self, campaign: &Campaign) -> Result<()> {
+        let slurm = Slurm {
+            shares: self.shares,
+            program: std::env::current_exe().context("finding this program")?,
+            options: self.way.options()?,
+            licences: self.licences.clone(),
+            partition: self.partition.clone(),
+        };
+        if self.dry_run {
+            crate::output::print(slurm.script(campaign)?);
+            return Ok(());
+        }
+        let job = slurm.submit(campaign)?;
+        say!("job {job}: {} shares; `fslab campaign status` shows how far they are", self.shares);
+        Ok(())
+    }
+}
