@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use tempfile::TempDir;
 
 use super::program::{Program, directory};
-use super::{Parameter, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use fslab_report::sample::{Better, CacheState, OwnMetric};
@@ -53,6 +53,7 @@ pub(super) const SPEC: Spec = Spec {
             script: parameters.word(&SCRIPT),
             buffers: parameters.number(&BUFFERS),
             account: parameters.text(&ACCOUNT).unwrap_or_default(),
+            place: PathBuf::new(),
         })
     },
 };
@@ -64,6 +65,8 @@ struct Pgbench {
     script: &'static str,
     buffers: u64,
     account: String,
+    /// A directory outside of the target.
+    place: PathBuf,
 }
 
 impl Workload for Pgbench {
@@ -77,12 +80,16 @@ impl Workload for Pgbench {
         Ok(())
     }
 
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        preparation.directory.clone_into(&mut self.place);
+        Ok(())
+    }
+
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
         let postgres = Postgres::find(&self.account, self.buffers)?;
         let root = directory(session, "pgbench")?;
         let data = root.join("postgresql");
-        // Sockets have short paths, which a target's may be too long for.
-        let scratch = scratch(&postgres)?;
+        let scratch = scratch(&postgres, &self.place)?;
         session.describe_data(format!("pgbench, scale {}", self.scale));
         postgres.make_database(&data, session.interrupt())?;
         let server = postgres.start(&data, scratch.path(), session.interrupt())?;
@@ -103,10 +110,13 @@ impl Workload for Pgbench {
     }
 }
 
-/// A directory for the socket and the log of latencies, which the server's user may use.
-fn scratch(postgres: &Postgres) -> Result<TempDir> {
-    let made = tempfile::Builder::new().prefix("fslab-pg").tempdir();
-    let made = made.map_err(Error::file(&std::env::temp_dir()))?;
+/// A directory for the socket and the log of latencies, which the server's user may use. Where the
+/// path of the usual one is too long for a socket, it is one for temporary files.
+fn scratch(postgres: &Postgres, usual: &Path) -> Result<TempDir> {
+    let elsewhere = std::env::temp_dir();
+    let place = if server::fits(usual) { usual } else { &elsewhere };
+    let made = tempfile::Builder::new().prefix("pg").tempdir_in(place);
+    let made = made.map_err(Error::file(place))?;
     postgres.give(made.path())?;
     Ok(made)
 }

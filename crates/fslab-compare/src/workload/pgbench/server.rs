@@ -34,6 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Sockets may have paths of 107 bytes.
 const SOCKET_PATH_MOST: usize = 107;
 
+/// The socket's name in its directory.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// Whether a directory in this one has a path short enough for a socket.
+pub(super) fn fits(directory: &Path) -> bool {
+    directory.join("pg123456").join(SOCKET).as_os_str().len() <= SOCKET_PATH_MOST
+}
+
 /// PostgreSQL as it is installed, and the user who runs it.
 pub(super) struct Postgres {
     programs: PathBuf,
@@ -94,7 +102,7 @@ impl Postgres {
         socket: &'a Path,
         interrupt: &Interrupt,
     ) -> Result<Server<'a>> {
-        let name = socket.join(".s.PGSQL.5432");
+        let name = socket.join(SOCKET);
         if name.as_os_str().len() > SOCKET_PATH_MOST {
             return Err(Error::Failed(format!(
                 "{}: the path is too long for a socket; set TMPDIR to a shorter one",

@@ -20,9 +20,9 @@ while read -r word group; do
         release) held="${held%%" $group "*}${held#*" $group "}" ;;
     esac
 done
-for group in $held; do kill -INT -- "-$group"; done
+for group in $held; do kill -s INT -- "-$group"; done
 [ -z "$held" ] || sleep 1
-for group in $held; do kill -KILL -- "-$group"; done
+for group in $held; do kill -s KILL -- "-$group"; done
 "#;
 
 /// One for all comparisons of this process.
