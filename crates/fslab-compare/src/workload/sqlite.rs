@@ -116,7 +116,8 @@ impl Sqlite {
              CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, owner TEXT);\n\
              CREATE TABLE history(id INTEGER PRIMARY KEY, account INTEGER, delta INTEGER);\n\
              WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})\n\
-             INSERT INTO account SELECT i, 0, printf('%080d', i * 2654435761 % 4294967296) FROM n;\n\
+             INSERT INTO account\n\
+             SELECT i, 0, printf('%080d', i * 2654435761 % 4294967296) FROM n;\n\
              CREATE INDEX account_owner ON account(owner);\nCOMMIT;\n"
         )
     }
