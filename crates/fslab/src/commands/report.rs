@@ -94,7 +94,7 @@ impl Shown {
             plan.workloads.iter().map(|one| (one.label.as_str(), one.phases())).collect();
         let phases: Vec<(&str, &str)> = owned
             .iter()
-            .flat_map(|(label, phases)| phases.iter().map(|phase| (*label, phase.as_str())))
+            .flat_map(|(label, phases)| phases.iter().map(move |phase| (*label, phase.as_str())))
             .collect();
         let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         self.fail_if.iter().try_for_each(|gate| Ok(gate.check(&phases, &targets)?))
