@@ -98,6 +98,29 @@ pub enum Error {
         /// Its standard error, on one line.
         message: String,
     },
+    /// A program that a workload runs is not installed.
+    #[error(
+        "workload {workload}: the program {program} is missing; install it \
+         (Debian package {package})"
+    )]
+    MissingProgram {
+        /// The workload.
+        workload: &'static str,
+        /// The program.
+        program: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// The kernel has no io_uring, or forbids it.
+    #[error(
+        "io_uring: {source}: this kernel lacks or forbids it (sysctl kernel.io_uring_disabled); \
+         set engine = \"threads\""
+    )]
+    NoIoUring {
+        /// What the kernel answered.
+        #[source]
+        source: io::Error,
+    },
     /// Two programs are to be compared, and they serve none of a plan's targets.
     #[error(
         "plan {plan}: no target is mounted by fslab (`layers`, `engine`, or a `mount_command` with \
@@ -181,8 +204,11 @@ pub enum Error {
         /// Bytes the workload needs.
         needed: u64,
     },
-    /// A workload runs programmes, and the target has no directory they could work in.
-    #[error("{what} works by other processes, and this target has no directory they could reach")]
+    /// A workload runs programmes or hands files to the kernel, and the target has no directory.
+    #[error(
+        "{what} needs a directory that the kernel and other processes can reach, and this target \
+         has no directory"
+    )]
     NeedsDirectory {
         /// The workload, or the part of it.
         what: &'static str,
@@ -224,7 +250,7 @@ pub enum Error {
 
 impl Error {
     /// For `map_err` on what the system answers about a file.
-    pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
@@ -237,6 +263,8 @@ impl Error {
             Self::Make(make_file_system::Error::MissingTool { .. })
             | Self::NeedsDirectory { .. }
             | Self::NoWorkers
+            | Self::MissingProgram { .. }
+            | Self::NoIoUring { .. }
             | Self::Missing { .. }
             | Self::MemoryBound(memory_bound::Error::Unavailable { .. })
             | Self::Loop(

@@ -257,6 +257,15 @@ pub struct WorkloadPlan {
     pub margin: Option<Margin>,
 }
 
+impl WorkloadPlan {
+    /// The phases that it may have, as samples call them.
+    #[must_use]
+    pub fn phases(&self) -> Vec<String> {
+        let workload = (self.spec.construct)(&self.parameters, 0);
+        workload.phases().unwrap_or_else(|| self.spec.phase_names())
+    }
+}
+
 impl Plan {
     /// Refuses a choice of cells that names targets or workloads which the plan lacks.
     ///

@@ -8,6 +8,8 @@
 
 mod host_memory;
 mod journal;
+mod meeting;
+mod part;
 mod past;
 mod precision;
 mod session;
@@ -36,12 +38,15 @@ use crate::plan::{ImagePlan, Plan, TargetKind, TargetPlan};
 use crate::provenance;
 use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, MadeTarget, Workshop};
+use crate::workload::program::start_guardian;
 use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
 use fslab_report::{Choice, Provenance};
 
+pub(crate) use meeting::{Meeting, name_of_part};
+pub(crate) use part::Part;
 pub use session::{Phase, Session, Timed};
 
 /// How a plan is to be run: at least its `rounds`. Where `rounds_max` is above that, a workload has
@@ -95,6 +100,7 @@ pub struct Outcome {
 /// target that fails is noted, and an interruption is an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
     options.plan.check_cells(&options.choice.cells)?;
+    start_guardian()?;
     let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.choice.work_parent_of(options.samples))?;
     let (mut writer, past) = open(&options)?;

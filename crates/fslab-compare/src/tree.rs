@@ -6,6 +6,7 @@ pub(crate) mod copy;
 mod host_tree;
 pub(crate) mod slowed;
 mod stack_tree;
+pub(crate) mod sub_tree;
 
 use std::path::Path;
 
@@ -27,6 +28,8 @@ pub enum Access {
     Append,
     /// For reading and for writing over what is there.
     ReadWrite,
+    /// The same, past the page cache (O_DIRECT); in process it is as above.
+    Direct,
 }
 
 /// What `lstat` tells workloads.
@@ -66,6 +69,9 @@ pub trait Tree: Sync {
 
     /// Calls back with every name in a directory but `.` and `..`; the empty path is the root.
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()>;
+
+    /// Gives a file another name, in place of what has it.
+    fn rename(&self, path: &str, to: &str) -> Result<()>;
 
     /// Removes the name of a file.
     fn remove(&self, path: &str) -> Result<()>;

@@ -4,6 +4,7 @@
 //! mount or in process, nor on which file system. A new workload is one file with a `SPEC` and a
 //! line in [`WORKLOADS`].
 
+mod application;
 mod bonnie;
 pub(crate) mod command;
 mod compile;
@@ -13,21 +14,29 @@ mod file_append;
 mod file_attributes;
 mod file_copy;
 mod fio;
+mod git;
 mod given;
 mod hot_files;
 mod lookup;
+mod metadata;
 mod names;
 pub(crate) mod output;
 mod overwrite;
 mod parameters;
-mod program;
+mod pgbench;
+pub(crate) mod program;
 pub(crate) mod random_access;
 mod random_io;
 mod replay;
+mod rsync;
 mod sequential_by_size;
 mod small_files;
+mod sqlite;
 mod stream;
+mod together;
 mod tool;
+mod tree_check;
+mod untar;
 
 use std::path::Path;
 
@@ -44,22 +53,30 @@ pub use parameters::{DefaultValue, Parameter, Parameters, bytes};
 /// Every workload.
 pub const WORKLOADS: &[&Spec] = &[
     &bonnie::SPEC,
+    &compile::CARGO_SPEC,
     &command::SPEC,
     &compile::SPEC,
     &file_append::SPEC,
     &file_attributes::SPEC,
     &file_copy::SPEC,
     &fio::SPEC,
+    &git::SPEC,
     &hot_files::SPEC,
     &lookup::SPEC,
+    &metadata::SPEC,
     &names::SPEC,
     &overwrite::SPEC,
+    &pgbench::SPEC,
     &random_io::SPEC,
     &replay::SPEC,
+    &rsync::SPEC,
     &sequential_by_size::SPEC,
     &small_files::SPEC,
+    &sqlite::SPEC,
     &stream::SPEC,
+    &together::SPEC,
     &tool::SPEC,
+    &untar::SPEC,
 ];
 
 /// A workload as the registry knows it.
@@ -77,6 +94,13 @@ pub struct Spec {
     pub construct: fn(&Parameters, seed: u64) -> Box<dyn Workload>,
 }
 
+impl Spec {
+    /// The phases it declares.
+    pub(crate) fn phase_names(&self) -> Vec<String> {
+        self.phases.iter().map(|phase| (*phase).to_owned()).collect()
+    }
+}
+
 /// What a workload prepares itself with, once for a comparison.
 pub struct Preparation<'a> {
     /// A directory of its own outside the targets.
@@ -86,13 +110,27 @@ pub struct Preparation<'a> {
 }
 
 /// A workload with its parameters set. It runs once for each target and round.
-pub trait Workload {
+pub trait Workload: Sync {
     /// Makes what the runs read from outside the target, such as source files.
     ///
     /// # Errors
     /// Those of writing there.
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// Refuses parameters that contradict each other; the error says which, and why.
+    ///
+    /// # Errors
+    /// One line, without the workload's name.
+    fn check(&self) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    /// The phases it may have, where they follow from its parameters; `None` for those of its
+    /// [`Spec`].
+    fn phases(&self) -> Option<Vec<String>> {
+        None
     }
 
     /// Runs its phases on a fresh target.

@@ -270,6 +270,7 @@ fn group(
         workload: first.workload.clone(),
         phase: first.phase.clone(),
         size_bytes: first.size_bytes.filter(|_| !is_sum),
+        threads: first.threads,
         is_sum,
         cache: first.cache.asked,
         rows: merged.target_names.iter().enumerate().filter_map(row).collect(),

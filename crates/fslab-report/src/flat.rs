@@ -77,6 +77,7 @@ fn kind(value: &Value) -> Kind {
 fn full_sample() -> Sample {
     Sample {
         size_bytes: Some(0),
+        threads: Some(0),
         daemon_cpu_ns: Some(0),
         machine: Machine { page_cache_bytes: -1, throttled: Some(0), ..Machine::default() },
         device: Some(Device::default()),

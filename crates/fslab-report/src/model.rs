@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::pooling::Pooling;
 use crate::provenance::Provenance;
-use crate::sample::{Better, CacheState, End, Note, Sample, TargetRecord};
+use crate::sample::{Better, CacheState, End, Note, Sample, TargetRecord, of_threads};
 use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
 
 /// Everything a renderer shows.
@@ -65,6 +65,8 @@ pub struct Group {
     pub phase: String,
     /// The size of a sweep's point; `None` for a phase, and for the sum over a sweep.
     pub size_bytes: Option<u64>,
+    /// For a point of a sweep over threads: how many.
+    pub threads: Option<u32>,
     /// Whether this is the sum over a sweep's points.
     pub is_sum: bool,
     /// The cache state that was requested.
@@ -344,6 +346,13 @@ impl Against {
 }
 
 impl Group {
+    /// The phase without the number of threads that its name has in a sweep over threads.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        let end = self.threads.map(|threads| of_threads("", threads)).unwrap_or_default();
+        self.phase.strip_suffix(end.as_str()).unwrap_or(&self.phase)
+    }
+
     /// Returns the name within the workload.
     #[must_use]
     pub fn name(&self) -> String {

@@ -41,6 +41,7 @@ pub mod fuse_device;
 pub mod fuse_ring;
 pub mod generation;
 pub mod huge_pages;
+pub mod io_ring;
 pub mod lease;
 pub mod loop_device;
 pub mod make_file_system;

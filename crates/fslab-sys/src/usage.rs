@@ -102,6 +102,31 @@ pub fn processor_time_of(pid: u32) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
+/// Processor time of another process and of all its children that have ended and were waited for,
+/// exact to a scheduler tick (usually 10 ms).
+///
+/// # Errors
+/// Where there is no such process, or /proc does not tell.
+pub fn family_time_of(pid: u32) -> io::Result<ProcessorTime> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_family(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat does not parse"))
+    })
+}
+
+fn parse_family(text: &str, ticks_per_second: u64) -> Option<ProcessorTime> {
+    // The name, in parentheses, may hold anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let time = |own: u64, children: u64| {
+        let nanoseconds = 1_000_000_000 / ticks_per_second.max(1);
+        Duration::from_nanos((own + children).saturating_mul(nanoseconds))
+    };
+    // The state is the third field of the line: utime, stime, cutime, cstime are 14 to 17.
+    Some(ProcessorTime { user: time(ticks(11)?, ticks(13)?), system: time(ticks(12)?, ticks(14)?) })
+}
+
 /// Bytes of memory available without swapping, if cached files are dropped.
 ///
 /// # Errors
@@ -168,7 +193,18 @@ impl_sub!(MachineTime { user, system, input_output_wait, steal });
 mod tests {
     use std::time::Duration;
 
-    use super::{Instant, MachineTime, ProcessorTime, Who, parse_available, processor_time_of};
+    use super::{
+        Instant, MachineTime, ProcessorTime, Who, parse_available, parse_family, processor_time_of,
+    };
+
+    #[test]
+    fn time_of_a_family_is_parsed_behind_any_name() {
+        let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 20 30 4 20 0 1 0";
+        let time = parse_family(text, 100).unwrap();
+        assert_eq!(time.user, Duration::from_millis(1300));
+        assert_eq!(time.system, Duration::from_millis(240));
+        assert_eq!(parse_family("7 (a) S 1", 100), None);
+    }
 
     #[test]
     fn available_memory_is_told_in_kib() {

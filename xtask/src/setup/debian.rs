@@ -53,7 +53,13 @@ const TEST: &[Package] = &[
     ),
     package("acl", "setfacl", "tests that look at ACLs from outside are skipped"),
     package("attr", "setfattr", "tests that look at extended attributes from outside are skipped"),
-    package("sqlite3", "sqlite3", "the database of the suite sca-life is skipped"),
+    package(
+        "sqlite3",
+        "sqlite3",
+        "the database of the suite sca-life is skipped, and the workload `sqlite` is not tested",
+    ),
+    package("postgresql", "pg_ctlcluster", "the workload `pgbench` is not tested"),
+    package("git", "git", "the workload `git` is not tested"),
     package("fio", "fio", "the workload `fio` is not tested"),
     package("zstd", "zstd", "what the layer zstd stores is not read by the tool"),
     package("lz4", "lz4", "what the layer lz4 stores is not read by the tool"),
@@ -63,7 +69,11 @@ const TEST: &[Package] = &[
         "uuencode",
         "the layer uuencode is not compared with the tool, nor read by uudecode",
     ),
-    package("rsync", "rsync", "the copies of the suite sca-life are skipped"),
+    package(
+        "rsync",
+        "rsync",
+        "the copies of the suite sca-life are skipped, and the workload `rsync` is not tested",
+    ),
 ];
 
 /// What the cluster needs.

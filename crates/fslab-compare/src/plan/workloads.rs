@@ -61,7 +61,8 @@ fn workload(
     }
     let label = text(source, raw, "label")?.unwrap_or(name).into_inner();
     let margin = margin(source, text(source, raw, "margin")?.as_ref())?;
-    expand(source, WorkloadPlan { label, spec, parameters, margin }, matrix.as_ref())
+    let plan = WorkloadPlan { label, spec, parameters, margin };
+    expand(source, plan, matrix.as_ref(), spanned.span())
 }
 
 fn text(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Spanned<String>>> {
@@ -118,8 +119,9 @@ fn expand(
     source: &Source<'_>,
     one: WorkloadPlan,
     matrix: Option<&Table>,
+    at: Range<usize>,
 ) -> Result<Vec<WorkloadPlan>> {
-    let Some((lists, span)) = matrix else { return Ok(vec![one]) };
+    let Some((lists, span)) = matrix else { return Ok(vec![checked(source, one, at)?]) };
     let mut raw = BTreeMap::new();
     for (key, list) in lists {
         let Value::Array(list) = list else {
@@ -138,9 +140,17 @@ fn expand(
             let value = Spanned::new(span.clone(), value);
             set(source, one.spec, &mut plan.parameters, &Spanned::new(span.clone(), key), &value)?;
         }
-        plans.push(plan);
+        plans.push(checked(source, plan, at.clone())?);
     }
     Ok(plans)
+}
+
+/// A workload whose parameters go together.
+fn checked(source: &Source<'_>, plan: WorkloadPlan, at: Range<usize>) -> Result<WorkloadPlan> {
+    match (plan.spec.construct)(&plan.parameters, 0).check() {
+        Ok(()) => Ok(plan),
+        Err(wrong) => Err(source.error(at, format!("workload `{}`: {wrong}", plan.label))),
+    }
 }
 
 fn set(

@@ -11,12 +11,13 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
 
+use super::meeting::{Meeting, name_of_part};
 use super::surroundings::{Surroundings, contamination, device_counters};
 use crate::error::{Error, Result};
 use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
-use fslab_report::sample::{Cache, CacheState, Machine, OwnMetric, Sample};
+use fslab_report::sample::{Better, Cache, CacheState, Machine, OwnMetric, Sample, of_threads};
 use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// A phase to be measured.
@@ -25,13 +26,14 @@ use fslab_stats::{Directions, Stopwatch, nanoseconds};
 pub struct Phase {
     name: &'static str,
     size: Option<u64>,
+    threads: Option<u32>,
     cache: CacheState,
 }
 
 impl Phase {
     /// A phase that asks nothing of the cache.
     pub fn new(name: &'static str) -> Self {
-        Self { name, size: None, cache: CacheState::NotAsked }
+        Self { name, size: None, threads: None, cache: CacheState::NotAsked }
     }
 
     /// As a point of a sweep over sizes in bytes.
@@ -39,30 +41,50 @@ impl Phase {
         Self { size: Some(size), ..self }
     }
 
+    /// As a point of a sweep over threads: the name of the phase says how many.
+    pub fn threads(self, threads: u32) -> Self {
+        Self { threads: Some(threads), ..self }
+    }
+
     /// Asking for a state of the cache.
     pub fn cache(self, cache: CacheState) -> Self {
         Self { cache, ..self }
+    }
+
+    fn full_name(&self) -> String {
+        let of = |threads| of_threads(self.name, threads);
+        self.threads.map_or_else(|| self.name.to_owned(), of)
     }
 }
 
 /// One run of one workload on one target.
 pub struct Session<'a> {
-    target: &'a mut dyn Target,
+    pub(super) target: &'a mut dyn Target,
     /// What all samples have in common.
-    template: Sample,
-    interrupt: Interrupt,
+    pub(super) template: Sample,
+    pub(super) interrupt: Interrupt,
     remounted: Option<Remounted>,
     pub(super) samples: Vec<Sample>,
     /// The disk on which the images lie.
     pub(super) backing: Option<DeviceNumber>,
     /// By which share operations are made longer in what is timed, for a self-test.
     pub(super) slowed: Option<f64>,
+    /// Where it is one of several at the same time: what it is called, and where they meet.
+    pub(super) meeting: Option<(&'a str, &'a Meeting)>,
 }
 
 impl<'a> Session<'a> {
     pub(super) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        let samples = Vec::new();
-        Self { target, template, interrupt, remounted: None, samples, backing: None, slowed: None }
+        Self {
+            target,
+            template,
+            interrupt,
+            remounted: None,
+            samples: Vec::new(),
+            backing: None,
+            slowed: None,
+            meeting: None,
+        }
     }
 
     /// Seed of this round and workload, the same for every target.
@@ -116,6 +138,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Adds what the workloads of parts have measured.
+    pub(crate) fn add_samples(&mut self, samples: Vec<Sample>) {
+        self.samples.extend(samples);
+    }
+
     /// Measures a phase.
     ///
     /// # Errors
@@ -134,11 +161,13 @@ impl<'a> Session<'a> {
             slowed: self.slowed,
             interrupt: &self.interrupt,
             sample: Sample {
-                phase: phase.name.to_owned(),
+                phase: phase.full_name(),
+                threads: phase.threads,
                 size_bytes: phase.size,
                 ..self.template.clone()
             },
         };
+        let active = self.meeting.map(|(_, meeting)| meeting.begin(&self.interrupt)).transpose()?;
         let around = Surroundings::look(self.backing)?;
         let before = Reading::take(&*self.target)?;
         let start = Instant::now();
@@ -153,6 +182,9 @@ impl<'a> Session<'a> {
         let known = self.cache(phase.cache, sample.cache.resident_pages);
         sample.cache = known.judged(sample.device);
         sample.contaminated = contamination(&sample);
+        if let Some((active, (label, _))) = active.zip(self.meeting) {
+            make_part(&mut sample, label, active.end());
+        }
         self.samples.push(sample);
         Ok(())
     }
@@ -170,6 +202,20 @@ impl<'a> Session<'a> {
             doubt: None,
         }
     }
+}
+
+/// Makes a sample that of one of several workloads at the same time, which was alone for a part of
+/// its phase. Counters are of all of them.
+fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
+    sample.phase = name_of_part(label, &sample.phase);
+    (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
+    (sample.device, sample.backing, sample.fuse_requests) = (None, None, None);
+    sample.metrics.push(OwnMetric {
+        name: "alone".to_owned(),
+        value: alone.as_secs_f64(),
+        unit: "s".to_owned(),
+        better: Better::Less,
+    });
 }
 
 /// The timed part of a phase.

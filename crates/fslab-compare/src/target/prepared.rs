@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::tree::Tree;
 
 /// A target that is there, ready to be measured.
-pub(crate) trait Target {
+pub(crate) trait Target: Sync {
     /// What workloads act on.
     fn tree(&self) -> Result<&dyn Tree>;
 

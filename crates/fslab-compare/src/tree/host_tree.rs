@@ -74,6 +74,7 @@ impl Tree for HostTree {
             Access::Write => OFlags::WRONLY,
             Access::Append => OFlags::WRONLY | OFlags::APPEND,
             Access::ReadWrite => OFlags::RDWR,
+            Access::Direct => OFlags::RDWR | OFlags::DIRECT,
         };
         self.open_file(path, flags)
     }
@@ -101,6 +102,10 @@ impl Tree for HostTree {
             }
         }
         Ok(())
+    }
+
+    fn rename(&self, path: &str, to: &str) -> Result<()> {
+        rustix::fs::renameat(&self.root, path, &self.root, to).map_err(failed("rename", path))
     }
 
     fn remove(&self, path: &str) -> Result<()> {

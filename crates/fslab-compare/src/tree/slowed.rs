@@ -61,6 +61,10 @@ impl Tree for SlowedTree<'_> {
         slowed(self.share, || self.tree.list(path, each))
     }
 
+    fn rename(&self, path: &str, to: &str) -> Result<()> {
+        slowed(self.share, || self.tree.rename(path, to))
+    }
+
     fn remove(&self, path: &str) -> Result<()> {
         slowed(self.share, || self.tree.remove(path))
     }

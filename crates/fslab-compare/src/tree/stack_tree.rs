@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use fslab_vfs::{
-    Credentials, FileKind, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions,
+    Credentials, FileKind, FileSystem, Handle, Ino, Name, OpenMode, RenameMode, Request,
+    WriteOptions,
 };
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -142,7 +143,7 @@ impl Tree for StackTree {
             Access::Read => OpenMode::empty(),
             Access::Write => OpenMode::WRITE_ONLY,
             Access::Append => OpenMode::WRITE_ONLY | OpenMode::APPEND,
-            Access::ReadWrite => OpenMode::READ_WRITE,
+            Access::ReadWrite | Access::Direct => OpenMode::READ_WRITE,
         };
         self.at("open", path, |parent, name| {
             let attr = self.file_system.lookup(&request(), parent, name)?.attr;
@@ -168,6 +169,22 @@ impl Tree for StackTree {
 
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
         self.try_list(path, each).map_err(wrap("readdir", path))
+    }
+
+    fn rename(&self, path: &str, to: &str) -> Result<()> {
+        self.at("rename", path, |parent, name| {
+            let (new_parent, new_name) = split(to);
+            let new_parent = self.directory(new_parent)?;
+            let new_name = name_of(new_name)?;
+            self.file_system.rename(
+                &request(),
+                parent,
+                name,
+                new_parent,
+                new_name,
+                RenameMode::empty(),
+            )
+        })
     }
 
     fn remove(&self, path: &str) -> Result<()> {

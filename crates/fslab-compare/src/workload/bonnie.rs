@@ -180,6 +180,7 @@ impl Bonnie {
             visits: total,
             write_percent: self.writes,
             read_first: true,
+            zipf: 0.0,
             seed,
             content_seed: self.block,
         };

@@ -1,6 +1,6 @@
 //! `compile`: a source tree unpacked into the target, configured and built there by `cc` and
 //! `make`, as Zadok et al. (2001) did with am-utils: many small lookups, reads and writes, and
-//! some large binaries.
+//! some large binaries. `cargo-build` does the same with a Rust package and cargo.
 //!
 //! The compiler, its headers and its temporary files lie outside the target, as in the paper.
 //! Without a source, a tree is made from the seed whose programs print a number that is known.
@@ -11,14 +11,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::content::{self, expect};
+use super::application::{Needed, require};
+use super::content::expect;
 use super::program::{Program, directory};
+use super::tree_check::verify_tree;
 use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::{Copied, copy_tree, files_below};
 use fslab_report::sample::CacheState;
-use source_tree::SourceTree;
+use source_tree::{Language, SourceTree};
 
 const SOURCE: Parameter =
     Parameter::text("source", "directory with a C source tree; none to make one", "");
@@ -52,8 +54,11 @@ pub(super) const SPEC: Spec = Spec {
             seed,
             units: parameters.number(&UNITS),
             probes: parameters.number(&PROBES),
+            language: Language::C,
         };
         Box::new(Compile {
+            name: "compile",
+            needs: &[("make", "make"), ("cc", "gcc")],
             given: parameters.text(&SOURCE).map(PathBuf::from),
             made,
             configure: parameters.text(&CONFIGURE),
@@ -65,7 +70,43 @@ pub(super) const SPEC: Spec = Spec {
     },
 };
 
+const PACKAGE: Parameter =
+    Parameter::text("source", "directory with a Rust package; none to make one", "");
+
+const CARGO: Parameter = Parameter::text(
+    "build",
+    "shell command that builds it; JOBS is set",
+    "cargo build --offline --quiet --target-dir target -j$JOBS",
+);
+
+const MODULES: Parameter = Parameter::count("units", "modules of a package that is made", 60);
+
+/// The registry's entry for Rust.
+pub(super) const CARGO_SPEC: Spec = Spec {
+    name: "cargo-build",
+    help: "unpack a Rust package and build it by cargo in the target",
+    parameters: &[PACKAGE, CARGO, JOBS, MODULES, CACHE],
+    phases: &["unpack", "build"],
+    construct: |parameters, seed| {
+        let units = parameters.number(&MODULES);
+        Box::new(Compile {
+            name: "cargo-build",
+            needs: &[("cargo", "cargo"), ("cc", "gcc")],
+            given: parameters.text(&PACKAGE).map(PathBuf::from),
+            made: SourceTree { seed, units, probes: 0, language: Language::Rust },
+            configure: None,
+            build: parameters.text(&CARGO).unwrap_or_default(),
+            jobs: parameters.number(&JOBS),
+            cold: parameters.word(&CACHE) == "cold",
+            source: PathBuf::new(),
+        })
+    },
+};
+
 struct Compile {
+    name: &'static str,
+    /// What a tree that is made needs.
+    needs: &'static [Needed],
     given: Option<PathBuf>,
     made: SourceTree,
     configure: Option<String>,
@@ -89,10 +130,13 @@ impl Workload for Compile {
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
-        let tree = directory(session, "compile")?.join("build");
+        if self.given.is_none() {
+            require(self.name, self.needs)?;
+        }
+        let tree = directory(session, self.name)?.join("build");
         session.describe_data(match &self.given {
             Some(given) => format!("from {}", given.display()),
-            None => format!("C sources, seed {}", self.made.seed),
+            None => format!("{} sources, seed {}", self.made.language, self.made.seed),
         });
         session.measure(Phase::new("unpack"), |timed| self.unpack(timed, &tree))?;
         session.make_cold()?;
@@ -154,20 +198,4 @@ impl Compile {
         }
         Ok(())
     }
-}
-
-/// Compares every file with its source, by checksum.
-fn verify_tree(session: &Session<'_>, source: &Path, copy: &Path) -> Result<()> {
-    for (path, _) in files_below(source)?.iter().filter(|(_, metadata)| metadata.is_file()) {
-        session.check()?;
-        let copy = copy.join(path.strip_prefix(source).unwrap_or(path));
-        let (expected, found) = (checksum(path)?, checksum(&copy)?);
-        content::same(&copy.display().to_string(), expected, found)?;
-    }
-    Ok(())
-}
-
-fn checksum(path: &Path) -> Result<u32> {
-    let bytes = fs::read(path).map_err(Error::file(path))?;
-    Ok(crc32c::crc32c(&bytes))
 }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use toml::Value;
 
+use super::Spec;
 use super::output::{self, OutputFigure};
 
 /// A parameter as a workload declares it.
@@ -25,6 +26,8 @@ pub struct Parameter {
 pub enum DefaultValue {
     /// A number of things, at least 1.
     Count(u64),
+    /// A number of 0 or more, whole or not; 0 often means that there is none.
+    Decimal(f64),
     /// A share in percent: a number, or a string such as "10 %".
     Percent(u64),
     /// A size in bytes: a number, or a string such as "32 MiB".
@@ -39,12 +42,19 @@ pub enum DefaultValue {
     Command(&'static [&'static str]),
     /// Metrics in what a command prints; none by default.
     Metrics,
+    /// Workloads with labels and parameters of their own; none by default.
+    Workloads,
 }
 
 impl Parameter {
     /// A number of things, at least 1.
     pub const fn count(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Count(default) }
+    }
+
+    /// A number of 0 or more, whole or not.
+    pub const fn decimal(name: &'static str, help: &'static str, default: f64) -> Self {
+        Self { name, help, default: DefaultValue::Decimal(default) }
     }
 
     /// A share in percent.
@@ -87,6 +97,7 @@ impl DefaultValue {
     pub fn values(&self) -> String {
         match self {
             Self::Count(_) => "a whole number above 0".to_owned(),
+            Self::Decimal(_) => "a number of 0 or more".to_owned(),
             Self::Percent(_) => "a share such as \"10 %\"".to_owned(),
             Self::Bytes(_) => "a size such as \"32 MiB\"".to_owned(),
             Self::Sizes(_) => "a list of sizes".to_owned(),
@@ -94,6 +105,7 @@ impl DefaultValue {
             Self::Text(_) => "a text".to_owned(),
             Self::Command(_) => "a list: a programme and its arguments".to_owned(),
             Self::Metrics => output::FORM.to_owned(),
+            Self::Workloads => WORKLOADS_FORM.to_owned(),
         }
     }
 }
@@ -103,6 +115,7 @@ impl fmt::Display for DefaultValue {
         let size = |bytes: u64| Size::of(bytes).to_string();
         match self {
             Self::Count(number) => write!(formatter, "{number}"),
+            Self::Decimal(number) => write!(formatter, "{number}"),
             Self::Percent(number) => write!(formatter, "{number} %"),
             Self::Bytes(bytes) => formatter.write_str(&size(*bytes)),
             Self::Sizes(sizes) => {
@@ -112,7 +125,7 @@ impl fmt::Display for DefaultValue {
             Self::Choice(words) => formatter.write_str(words.first().copied().unwrap_or_default()),
             Self::Text(text) => formatter.write_str(text),
             Self::Command(words) => formatter.write_str(&words.join(" ")),
-            Self::Metrics => Ok(()),
+            Self::Metrics | Self::Workloads => Ok(()),
         }
     }
 }
@@ -121,11 +134,52 @@ impl fmt::Display for DefaultValue {
 #[derive(Clone, Debug)]
 enum Set {
     Number(u64),
+    Decimal(f64),
     Sizes(Vec<u64>),
     Word(&'static str),
     Text(String),
     Command(Vec<String>),
     Metrics(Vec<OutputFigure>),
+    Workloads(Vec<NamedWorkload>),
+}
+
+/// A workload within another one.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedWorkload {
+    /// Its name in samples: its `label`, or else the workload's own.
+    pub label: String,
+    /// Which workload.
+    pub spec: &'static Spec,
+    /// What the plan says of its parameters.
+    pub parameters: Parameters,
+}
+
+/// What a plan may say.
+const WORKLOADS_FORM: &str = "a list of workloads, such as \
+     [{ name = \"stream\", size = \"64 MiB\" }, { name = \"random-io\" }]";
+
+impl NamedWorkload {
+    /// Parses a table as that of a workload. The error says what is wrong with the value.
+    fn parse(value: &Value) -> Result<Self, String> {
+        let table = value.as_table().ok_or_else(|| format!("must be {WORKLOADS_FORM}"))?;
+        let name = table.get("name").map(text).transpose()?;
+        let name = name.ok_or("a workload has no `name`")?;
+        let spec = super::find(&name).ok_or_else(|| format!("unknown workload {name:?}"))?;
+        let label = table.get("label").map(text).transpose()?.unwrap_or(name);
+        let mut parameters = Parameters::default();
+        for (key, value) in table.iter().filter(|(key, _)| !["name", "label"].contains(&&***key)) {
+            let parameter = spec.parameters.iter().find(|parameter| parameter.name == key);
+            let Some(parameter) = parameter else {
+                let known: Vec<&str> = spec.parameters.iter().map(|one| one.name).collect();
+                let known = known.join(", ");
+                return Err(format!("{label}: no parameter `{key}`; there are {known}"));
+            };
+            parameters
+                .set(parameter, value)
+                .map_err(|wrong| format!("{label}: `{key}`: {wrong}"))?;
+        }
+        Ok(Self { label, spec, parameters })
+    }
 }
 
 /// What a plan sets; the rest have their defaults.
@@ -142,6 +196,7 @@ impl Parameters {
             DefaultValue::Count(number)
             | DefaultValue::Percent(number)
             | DefaultValue::Bytes(number) => Set::Number(number),
+            DefaultValue::Decimal(number) => Set::Decimal(number),
             DefaultValue::Sizes(sizes) => Set::Sizes(sizes.to_vec()),
             DefaultValue::Choice(words) => Set::Word(words.first().copied().unwrap_or_default()),
             DefaultValue::Text(text) => Set::Text(text.to_owned()),
@@ -149,6 +204,7 @@ impl Parameters {
                 Set::Command(words.iter().copied().map(str::to_owned).collect())
             }
             DefaultValue::Metrics => Set::Metrics(Vec::new()),
+            DefaultValue::Workloads => Set::Workloads(Vec::new()),
         })
     }
 
@@ -156,6 +212,18 @@ impl Parameters {
     #[must_use]
     pub fn number(&self, parameter: &Parameter) -> u64 {
         let Set::Number(number) = self.value(parameter) else { return 0 };
+        number
+    }
+
+    /// Whether a plan sets it.
+    pub(crate) fn is_set(&self, parameter: &Parameter) -> bool {
+        self.values.contains_key(parameter.name)
+    }
+
+    /// The value of a number that may have decimals; 0 for a parameter of another type.
+    #[must_use]
+    pub fn decimal(&self, parameter: &Parameter) -> f64 {
+        let Set::Decimal(number) = self.value(parameter) else { return 0.0 };
         number
     }
 
@@ -193,6 +261,12 @@ impl Parameters {
         metrics
     }
 
+    /// The workloads that a plan names; none for a parameter of another type.
+    pub(crate) fn workloads(&self, parameter: &Parameter) -> Vec<NamedWorkload> {
+        let Set::Workloads(workloads) = self.value(parameter) else { return Vec::new() };
+        workloads
+    }
+
     /// Sets a command from words of a command line.
     pub(crate) fn set_command(&mut self, parameter: &Parameter, words: Vec<String>) {
         self.values.insert(parameter.name, Set::Command(words));
@@ -207,6 +281,7 @@ impl Parameters {
     pub(crate) fn set(&mut self, parameter: &Parameter, value: &Value) -> Result<(), String> {
         let set = match parameter.default {
             DefaultValue::Count(_) => Set::Number(count(value)?),
+            DefaultValue::Decimal(_) => Set::Decimal(decimal(value)?),
             DefaultValue::Percent(_) => Set::Number(percent(value)?),
             DefaultValue::Bytes(_) => Set::Number(bytes(value)?),
             DefaultValue::Sizes(_) => Set::Sizes(sizes(value)?),
@@ -214,6 +289,10 @@ impl Parameters {
             DefaultValue::Text(_) => Set::Text(text(value)?),
             DefaultValue::Command(_) => Set::Command(command(value)?),
             DefaultValue::Metrics => Set::Metrics(OutputFigure::parse(value)?),
+            DefaultValue::Workloads => {
+                let list = value.as_array().ok_or_else(|| format!("must be {WORKLOADS_FORM}"))?;
+                Set::Workloads(list.iter().map(NamedWorkload::parse).collect::<Result<_, _>>()?)
+            }
         };
         self.values.insert(parameter.name, set);
         Ok(())
@@ -226,6 +305,17 @@ fn count(value: &Value) -> Result<u64, String> {
         .and_then(|number| u64::try_from(number).ok())
         .filter(|number| *number > 0)
         .ok_or_else(|| format!("must be a whole number above 0, found {value}"))
+}
+
+fn decimal(value: &Value) -> Result<f64, String> {
+    let number = match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    };
+    number
+        .filter(|number| number.is_finite() && *number >= 0.0)
+        .ok_or_else(|| format!("must be a number of 0 or more, found {value}"))
 }
 
 /// A share in percent, at most 100.

@@ -1,8 +1,14 @@
 //! Programmes run as part of a workload, in a directory of the target.
+//!
+//! Each is in a process group of its own, which ends with it: what a shell left running would keep
+//! the target from being unmounted. Where this process is killed, a guardian ends the groups.
+
+mod guardian;
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -10,9 +16,14 @@ use std::time::Duration;
 
 use fslab_sys::make_file_system::one_line;
 use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::Instant;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::error::{Error, Result};
 use crate::runner::Session;
+
+pub(crate) use guardian::start as start_guardian;
 
 /// So much of the end of what a programme said is told when it fails.
 const TAIL: u64 = 600;
@@ -35,7 +46,7 @@ impl<'a> Program<'a> {
     /// A command, to be run in a directory; without input, and its output goes nowhere.
     pub fn new(words: &'a [String], directory: &Path) -> Self {
         let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
-        command.args(words.iter().skip(1)).current_dir(directory);
+        command.args(words.iter().skip(1)).current_dir(directory).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Self { words, command }
     }
@@ -78,40 +89,38 @@ impl<'a> Program<'a> {
     }
 
     /// Runs it to its end. Errors of the programme are told with the end of what it said.
-    pub fn run(mut self, interrupt: &Interrupt) -> Result<()> {
-        let mut messages = tempfile::tempfile().map_err(Error::file(&std::env::temp_dir()))?;
+    pub fn run(self, interrupt: &Interrupt) -> Result<()> {
+        let mut started = self.start()?;
+        let status = started.wait(interrupt)?;
+        if status.success() { Ok(()) } else { Err(started.failure(status)) }
+    }
+
+    /// Starts it.
+    pub fn start(mut self) -> Result<Started> {
+        let messages = tempfile::tempfile().map_err(Error::file(&std::env::temp_dir()))?;
         let errors = messages.try_clone().map_err(Error::file(&std::env::temp_dir()))?;
         let line = self.words.join(" ");
-        let started = |source| Error::Start { program: line.clone(), source };
-        let mut child = Running(self.command.stderr(errors).spawn().map_err(started)?);
-        let status = child.wait(interrupt)?;
-        if status.success() {
-            return Ok(());
-        }
-        let message = tail(&mut messages).map_err(Error::file(&std::env::temp_dir()))?;
-        Err(Error::Command { command: line, status, message })
+        let failed = |source| Error::Start { program: line.clone(), source };
+        let child = self.command.stderr(errors).spawn().map_err(failed)?;
+        guardian::hold(child.id());
+        Ok(Started { child, line, messages })
     }
 }
 
-fn tail(messages: &mut File) -> std::io::Result<String> {
-    let length = messages.seek(SeekFrom::End(0))?;
-    messages.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    let mut text = Vec::new();
-    messages.read_to_end(&mut text)?;
-    Ok(one_line(&text))
+/// A programme that was started, with its process group; ended when dropped.
+pub(super) struct Started {
+    child: Child,
+    line: String,
+    messages: File,
 }
 
-/// A child that does not outlive its owner.
-struct Running(Child);
-
-impl Running {
+impl Started {
     /// Waits for the end, or for the wish to stop. The pause grows, so that neither a short
     /// programme is measured with the pause nor a long one slowed by being asked.
-    fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus> {
-        let failed = |source| Error::Start { program: "waiting for a programme".into(), source };
+    pub fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus> {
         let mut pause = Duration::from_micros(50);
         loop {
-            if let Some(status) = self.0.try_wait().map_err(failed)? {
+            if let Some(status) = self.status()? {
                 return Ok(status);
             }
             if interrupt.is_raised() {
@@ -121,15 +130,70 @@ impl Running {
             pause = (pause * 5 / 4).min(Duration::from_millis(5));
         }
     }
-}
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if matches!(self.0.try_wait(), Ok(Some(_))) {
-            return;
-        }
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(|_| ())) {
-            tracing::warn!("ending a programme: {error}");
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        let failed = |source| Error::Start { program: "waiting for a programme".into(), source };
+        self.child.try_wait().map_err(failed)
+    }
+
+    /// The error that it ended with a status, with the end of what it said.
+    pub fn failure(&mut self, status: ExitStatus) -> Error {
+        match tail(&mut self.messages) {
+            Ok(message) => Error::Command { command: self.line.clone(), status, message },
+            Err(source) => Error::File { path: std::env::temp_dir(), source },
         }
     }
+
+    /// Asks it by a signal to end, and waits for that so long at most; dropping it ends it anyway.
+    pub fn end(mut self, signal: Signal, patience: Duration) -> Result<ExitStatus> {
+        let failed = |line: &str, errno: Errno| Error::Start {
+            program: format!("ending {line}"),
+            source: errno.into(),
+        };
+        if let Some(leader) = self.group() {
+            kill_process(leader, signal).map_err(|errno| failed(&self.line, errno))?;
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < patience {
+            if let Some(status) = self.status()? {
+                return Ok(status);
+            }
+            sleep(Duration::from_millis(2));
+        }
+        Err(Error::Failed(format!("{} does not end", self.line)))
+    }
+
+    fn group(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id()).ok()?)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Also what a programme that has ended left running.
+        if let Some(group) = self.group()
+            && let Err(error) = kill_process_group(group, Signal::KILL)
+            && error != Errno::SRCH
+        {
+            tracing::warn!("ending {}: {error}", self.line);
+        }
+        if let Err(error) = self.child.wait() {
+            tracing::warn!("waiting for {}: {error}", self.line);
+        }
+        guardian::release(self.child.id());
+    }
+}
+
+fn tail(messages: &mut File) -> std::io::Result<String> {
+    let length = messages.seek(SeekFrom::End(0))?;
+    messages.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    let mut text = Vec::new();
+    messages.read_to_end(&mut text)?;
+    Ok(one_line(&text))
 }

@@ -1,12 +1,14 @@
-//! Random reads of blocks of one file, some of which are written: what Bonnie's seekers and
-//! `random-io` share, in threads of this process or in processes of their own.
+//! Random reads of blocks of one file, some of which are written: which blocks, what is written,
+//! and how that is checked. Bonnie's seekers and `random-io` share it.
 //!
 //! What is written to a block depends on its number alone, so that the contents of the file in
 //! the end don't depend on who wrote first, and can be checked.
 
 use std::collections::HashSet;
 
+use rand::distr::Distribution;
 use rand::{RngExt, SeedableRng};
+use rand_distr::Zipf;
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +18,7 @@ use crate::tree::{Access, Tree, TreeFile};
 use fslab_stats::Directions;
 
 /// One worker's share of the work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Accesses {
     /// The file, within the target.
     pub path: String,
@@ -30,6 +32,9 @@ pub(crate) struct Accesses {
     pub write_percent: u64,
     /// Whether a block that is written is read before, as Bonnie does.
     pub read_first: bool,
+    /// How much more often some blocks are visited than others: the exponent of a Zipf
+    /// distribution, 0 for all alike.
+    pub zipf: f64,
     /// Where places come from.
     pub seed: u64,
     /// Where the contents that are written come from; the same for all workers.
@@ -74,23 +79,61 @@ impl Accesses {
     }
 
     fn visits(&self) -> impl Iterator<Item = Visit> {
-        let mut random = Pcg64::seed_from_u64(self.seed);
-        (0..self.visits).map(move |_| Visit {
-            block: random.random_range(0..self.blocks.max(1)),
-            writes: random.random_range(0..100) < self.write_percent,
-        })
+        Draws::new(self).take(self.visits as usize)
     }
+}
+
+/// Visits without end.
+#[derive(Debug)]
+pub(super) struct Draws {
+    random: Pcg64,
+    blocks: u64,
+    write_percent: u64,
+    zipf: Option<Zipf<f64>>,
+}
+
+impl Draws {
+    /// Those of a worker.
+    pub fn new(of: &Accesses) -> Self {
+        let blocks = of.blocks.max(1);
+        // All alike is drawn as integers, which is faster.
+        let zipf = if of.zipf > 0.0 { Zipf::new(blocks as f64, of.zipf).ok() } else { None };
+        let random = Pcg64::seed_from_u64(of.seed);
+        Self { random, blocks, write_percent: of.write_percent, zipf }
+    }
+}
+
+impl Iterator for Draws {
+    type Item = Visit;
+
+    fn next(&mut self) -> Option<Visit> {
+        let block = match &self.zipf {
+            None => self.random.random_range(0..self.blocks),
+            Some(zipf) => place(zipf.sample(&mut self.random) as u64 - 1, self.blocks),
+        };
+        Some(Visit { block, writes: self.random.random_range(0..100) < self.write_percent })
+    }
+}
+
+/// A prime, so that it has no factor in common with the blocks of any file below 10 TB.
+const SCATTER: u64 = 2_654_435_761;
+
+/// The block of a rank: those that are visited most are not neighbours.
+fn place(rank: u64, blocks: u64) -> u64 {
+    (u128::from(rank) * u128::from(SCATTER) % u128::from(blocks)) as u64
 }
 
 /// One block's turn.
 #[derive(Clone, Copy, Debug)]
-struct Visit {
-    block: u64,
-    writes: bool,
+pub(super) struct Visit {
+    /// The block's number.
+    pub block: u64,
+    /// Whether it is written; else it is read.
+    pub writes: bool,
 }
 
 /// What blocks hold once they are written: a piece of this each.
-fn written_contents(seed: u64, block_bytes: u64) -> Pool {
+pub(super) fn written_contents(seed: u64, block_bytes: u64) -> Pool {
     Pool::of(content::make("compressed", seed, block_bytes as usize + (1 << 20)))
 }
 
@@ -102,7 +145,17 @@ pub(super) fn verify(
     original: impl Fn(u64, &mut [u8]),
 ) -> Result<()> {
     let Some(first) = workers.first() else { return Ok(()) };
-    let written: HashSet<u64> = workers.iter().flat_map(Accesses::written).collect();
+    let written = workers.iter().flat_map(Accesses::written).collect();
+    verify_written(file, first, &written, original)
+}
+
+/// As above, where it is known which blocks were written.
+pub(super) fn verify_written(
+    file: &dyn TreeFile,
+    first: &Accesses,
+    written: &HashSet<u64>,
+    original: impl Fn(u64, &mut [u8]),
+) -> Result<()> {
     let contents = written_contents(first.content_seed, first.block_bytes);
     let mut found = vec![0; first.block_bytes as usize];
     let mut expected = found.clone();
@@ -123,7 +176,7 @@ pub(super) fn verify(
 
 #[cfg(test)]
 mod tests {
-    use super::{Accesses, verify};
+    use super::{Accesses, Draws, place, verify};
     use crate::error::Error;
     use crate::tree::{Access, HostTree, Tree};
     use fslab_stats::Stopwatch;
@@ -136,6 +189,7 @@ mod tests {
             visits: 100,
             write_percent: 30,
             read_first: true,
+            zipf: 0.0,
             seed,
             content_seed: 1,
         }
@@ -163,5 +217,47 @@ mod tests {
         };
         check(&workers).unwrap();
         assert!(matches!(check(&workers[..1]), Err(Error::WrongContents { .. })));
+    }
+    /// The statistic of Pearson's test of draws against the shares that a Zipf distribution gives.
+    fn chi_squared(drawn_with: f64, expected_by: f64) -> f64 {
+        const BLOCKS: u64 = 50;
+        const DRAWS: usize = 200_000;
+        let accesses = Accesses { blocks: BLOCKS, zipf: drawn_with, ..accesses(5) };
+        let mut found = [0_u64; BLOCKS as usize];
+        for visit in Draws::new(&accesses).take(DRAWS) {
+            found[visit.block as usize] += 1;
+        }
+        let weight = |rank: u64| ((rank + 1) as f64).powf(-expected_by);
+        let all: f64 = (0..BLOCKS).map(weight).sum();
+        let of_rank = |rank: u64| {
+            let expected = DRAWS as f64 * weight(rank) / all;
+            let block = if drawn_with > 0.0 { place(rank, BLOCKS) } else { rank };
+            (found[block as usize] as f64 - expected).powi(2) / expected
+        };
+        (0..BLOCKS).map(of_rank).sum()
+    }
+
+    /// With 49 degrees of freedom, 85.4 is passed by one true distribution in a thousand.
+    #[test]
+    fn places_follow_the_distribution_that_was_asked_for() {
+        for zipf in [0.0, 0.5, 1.0, 1.2] {
+            let statistic = chi_squared(zipf, zipf);
+            assert!(statistic < 85.4, "zipf {zipf}: {statistic}");
+        }
+        for (drawn, expected) in [(0.0, 0.1), (0.5, 0.55), (1.2, 1.25)] {
+            let statistic = chi_squared(drawn, expected);
+            assert!(statistic > 85.4, "{drawn} is not told from {expected}: {statistic}");
+        }
+    }
+
+    /// Each rank has a block of its own, and the first ones are apart.
+    #[test]
+    fn ranks_are_scattered_over_all_blocks() {
+        for blocks in [1, 2, 50, 4096, 65_536] {
+            let places: std::collections::HashSet<u64> =
+                (0..blocks).map(|rank| place(rank, blocks)).collect();
+            assert_eq!(places.len() as u64, blocks);
+        }
+        assert!(place(1, 65_536).abs_diff(place(0, 65_536)) > 100);
     }
 }

@@ -1,14 +1,25 @@
-//! `random-io`: blocks of one large file read and written in places drawn from the seed, by as
-//! many threads at a time as the queue is to be deep.
+//! `random-io`: blocks of one large file read and written in places drawn from the seed, through
+//! the page cache or past it, several at a time, as fast as the target takes them or at times
+//! that were planned.
+
+mod engine;
+mod turns;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::content::{self, Content, expect};
 use super::crew::in_threads;
-use super::random_access::{self, Accesses};
-use super::{Parameter, Preparation, Spec, Workload};
+use super::program::directory;
+use super::random_access::{self, Accesses, written_contents};
+use super::{Parameter, Parameters, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
-use fslab_report::sample::CacheState;
+use engine::{Place, by_ring, by_thread};
+use fslab_report::sample::{Better, CacheState, OwnMetric};
+use turns::{Arrivals, Limit, Turns};
 
 const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
@@ -18,31 +29,79 @@ const BLOCK: Parameter = Parameter::bytes(
     4 << 10,
 );
 
-const DEPTH: Parameter =
-    Parameter::count("depth", "requests at a time, each by a thread of its own", 1);
+const ENGINE: Parameter = Parameter::choice(
+    "engine",
+    "a thread for each request at a time, or io_uring by one thread",
+    &["threads", "io_uring"],
+);
 
-const OPERATIONS: Parameter = Parameter::count("operations", "requests in all", 20_000);
+const ACCESS: Parameter = Parameter::choice(
+    "access",
+    "through the page cache, or past it (O_DIRECT)",
+    &["buffered", "direct"],
+);
+
+const DEPTH: Parameter = Parameter::count("depth", "requests at a time", 1);
+
+const WRITERS: Parameter = Parameter::decimal(
+    "writers",
+    "of the requests at a time, so many are by writers that only write, beside readers that \
+     only read; 0 for a mix by `reads`",
+    0.0,
+);
+
+const OPERATIONS: Parameter =
+    Parameter::count("operations", "requests in all, unless `bytes` or `seconds` is set", 20_000);
+
+const BYTES: Parameter = Parameter::bytes("bytes", "bytes read and written in all, instead", 0);
+
+const SECONDS: Parameter =
+    Parameter::decimal("seconds", "how long requests are made, instead; 0 for not", 0.0);
+
+const RATE: Parameter = Parameter::decimal(
+    "rate",
+    "requests a second at planned times (open loop): latencies are counted from these; \
+     0 to make each when the one before is done",
+    0.0,
+);
+
+const ARRIVALS: Parameter = Parameter::choice(
+    "arrivals",
+    "with `rate`: at even intervals, or independent of each other (poisson)",
+    &["even", "poisson"],
+);
 
 const READS: Parameter = Parameter::percent("reads", "share of reads; the rest are writes", 70);
+
+const ZIPF: Parameter = Parameter::decimal(
+    "zipf",
+    "how uneven places are: the exponent of a Zipf distribution, such as 1.1; 0 for all alike",
+    0.0,
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file in random places, several at a time",
-    parameters: &[SIZE, BLOCK, DEPTH, OPERATIONS, READS, content::DATA, content::DATA_FROM],
+    parameters: &[
+        SIZE,
+        BLOCK,
+        ENGINE,
+        ACCESS,
+        DEPTH,
+        READS,
+        WRITERS,
+        OPERATIONS,
+        BYTES,
+        SECONDS,
+        RATE,
+        ARRIVALS,
+        ZIPF,
+        content::DATA,
+        content::DATA_FROM,
+    ],
     phases: &["random"],
-    construct: |parameters, seed| {
-        let block = parameters.number(&BLOCK).max(1);
-        Box::new(RandomIo {
-            block,
-            blocks: parameters.number(&SIZE).div_ceil(block),
-            depth: parameters.number(&DEPTH),
-            operations: parameters.number(&OPERATIONS),
-            reads: parameters.number(&READS),
-            content: Content::new(parameters, seed),
-            chunk: Vec::new(),
-        })
-    },
+    construct: |parameters, seed| Box::new(RandomIo::new(parameters, seed)),
 };
 
 const PATH: &str = "random-io";
@@ -50,38 +109,108 @@ const PATH: &str = "random-io";
 /// The file is written in chunks of so many blocks, all of the same contents.
 const CHUNK_BLOCKS: u64 = 64;
 
+/// Requests at a time.
+const DEPTH_MOST: u64 = 4096;
+
 struct RandomIo {
     block: u64,
     blocks: u64,
+    by_ring: bool,
+    is_direct: bool,
     depth: u64,
-    operations: u64,
+    writers: f64,
     reads: u64,
+    limit: Limit,
+    /// How many of the parameters that say when to end are set.
+    limits: usize,
+    arrivals: Option<Arrivals>,
+    zipf: f64,
     content: Content,
     chunk: Vec<u8>,
 }
 
+/// Workers of one kind: what they do, and how many requests they make at a time.
+struct Kind {
+    accesses: Accesses,
+    depth: u64,
+}
+
 impl Workload for RandomIo {
+    fn check(&self) -> std::result::Result<(), String> {
+        let wrong = |text: &str| Err(text.to_owned());
+        if self.limits > 1 {
+            return wrong("only one of `operations`, `bytes` and `seconds` can be set");
+        }
+        if self.writers.fract() != 0.0 || self.writers > self.depth as f64 {
+            return wrong("`writers`: a whole number, at most `depth`");
+        }
+        if self.depth > DEPTH_MOST {
+            return Err(format!("`depth`: at most {DEPTH_MOST}"));
+        }
+        if self.is_direct && !self.block.is_multiple_of(512) {
+            return wrong("`block`: a multiple of 512 bytes with access = \"direct\"");
+        }
+        Ok(())
+    }
+
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
         self.chunk = self.content.make(0, (self.block * CHUNK_BLOCKS) as usize)?;
         Ok(())
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let root = if self.by_ring {
+            directory(session, "random-io by io_uring")?
+        } else {
+            PathBuf::new()
+        };
         session.describe_data(self.content.describe());
         self.write(session)?;
         session.make_cold()?;
-        let workers = self.workers(session.seed());
+        let kinds = self.kinds(session.seed());
+        let mut written = HashSet::new();
         let phase = Phase::new("random").cache(CacheState::Cold);
-        session.measure(phase, |timed| self.visit(timed, &workers))?;
+        session.measure(phase, |timed| {
+            written = self.visit(timed, &root, &kinds)?;
+            Ok(())
+        })?;
         session.make_cold()?;
         let file = session.tree()?.open(PATH, Access::Read)?;
-        random_access::verify(&*file, &workers, |block, bytes| {
+        random_access::verify_written(&*file, &kinds[0].accesses, &written, |block, bytes| {
             bytes.copy_from_slice(self.original(block));
         })
     }
 }
 
 impl RandomIo {
+    fn new(parameters: &Parameters, seed: u64) -> Self {
+        let block = parameters.number(&BLOCK).max(1);
+        let (seconds, rate) = (parameters.decimal(&SECONDS), parameters.decimal(&RATE));
+        let bytes = parameters.number(&BYTES);
+        let limit = match () {
+            () if seconds > 0.0 => Limit::Time(Duration::from_secs_f64(seconds.min(1e9))),
+            () if bytes > 0 => Limit::Count(bytes.div_ceil(block)),
+            () => Limit::Count(parameters.number(&OPERATIONS)),
+        };
+        let are_random = parameters.word(&ARRIVALS) == "poisson";
+        let limits = [parameters.is_set(&OPERATIONS), bytes > 0, seconds > 0.0];
+        Self {
+            block,
+            blocks: parameters.number(&SIZE).div_ceil(block),
+            by_ring: parameters.word(&ENGINE) == "io_uring",
+            is_direct: parameters.word(&ACCESS) == "direct",
+            depth: parameters.number(&DEPTH),
+            writers: parameters.decimal(&WRITERS),
+            reads: parameters.number(&READS),
+            limit,
+            limits: limits.into_iter().filter(|is_set| *is_set).count(),
+            arrivals: (rate > 0.0).then_some(Arrivals { rate, are_random }),
+            zipf: parameters.decimal(&ZIPF),
+            content: Content::new(parameters, seed),
+            chunk: Vec::new(),
+        }
+    }
+
     /// Writes the file, untimed: `stream` measures that.
     fn write(&self, session: &Session<'_>) -> Result<()> {
         let file = session.tree()?.create(PATH)?;
@@ -101,29 +230,79 @@ impl RandomIo {
         &self.chunk[start..start + self.block as usize]
     }
 
-    fn workers(&self, seed: u64) -> Vec<Accesses> {
-        let all = Accesses {
-            path: PATH.to_owned(),
-            block_bytes: self.block,
-            blocks: self.blocks,
-            visits: self.operations,
-            write_percent: 100 - self.reads,
-            read_first: false,
-            seed,
-            content_seed: seed,
+    /// Those who do both, or readers and writers beside each other.
+    fn kinds(&self, seed: u64) -> Vec<Kind> {
+        let kind = |write_percent: u64, depth: u64| Kind {
+            accesses: Accesses {
+                path: PATH.to_owned(),
+                block_bytes: self.block,
+                blocks: self.blocks,
+                visits: 0,
+                write_percent,
+                read_first: false,
+                zipf: self.zipf,
+                seed: seed ^ write_percent,
+                content_seed: seed,
+            },
+            depth,
         };
-        all.shared_by(self.depth)
+        let writers = self.writers as u64;
+        let mut kinds = match writers {
+            0 => vec![kind(100 - self.reads, self.depth)],
+            writers => vec![kind(100, writers), kind(0, self.depth - writers)],
+        };
+        kinds.retain(|kind| kind.depth > 0);
+        kinds
     }
 
-    fn visit(&self, timed: &mut Timed<'_>, workers: &[Accesses]) -> Result<()> {
+    /// The order of requests of a kind: its part of them all.
+    fn turns(&self, kind: &Kind) -> Turns {
+        let part = kind.depth as f64 / self.depth as f64;
+        let limit = match self.limit {
+            Limit::Count(count) => Limit::Count((count as f64 * part).round() as u64),
+            time @ Limit::Time(_) => time,
+        };
+        let of_part = |all: Arrivals| Arrivals { rate: all.rate * part, ..all };
+        Turns::new(&kind.accesses, limit, self.arrivals.map(of_part))
+    }
+
+    /// Answers the blocks that were written.
+    fn visit(&self, timed: &mut Timed<'_>, root: &Path, kinds: &[Kind]) -> Result<HashSet<u64>> {
         // How much of it is cached is asked before the threads begin.
         timed.open_for_reading(PATH)?.close()?;
-        let directions = in_threads(timed, self.depth, |hand, number| {
-            workers[number as usize].run(hand.tree, || hand.check())
-        })?;
+        let contents = written_contents(kinds[0].accesses.content_seed, self.block);
+        let place =
+            Place { path: PATH, block: self.block, is_direct: self.is_direct, contents: &contents };
+        let turns: Vec<Turns> = kinds.iter().map(|kind| self.turns(kind)).collect();
+        let directions = if self.by_ring {
+            in_threads(timed, kinds.len() as u64, |hand, number| {
+                let number = number as usize;
+                by_ring(hand, root, &place, &turns[number], kinds[number].depth)
+            })?
+        } else {
+            in_threads(timed, self.depth, |hand, number| {
+                let kind = usize::from(number >= kinds[0].depth);
+                by_thread(hand, &place, &turns[kind])
+            })?
+        };
+        let seconds = turns[0].elapsed().as_secs_f64();
+        let operations = turns.iter().map(Turns::taken).sum::<u64>();
         timed.record_directions(["read", "write"], directions);
-        timed.count(self.operations, self.operations * self.block);
-        expect("requests", self.operations, workers.iter().map(|worker| worker.visits).sum())?;
-        timed.flush()
+        timed.count(operations, operations * self.block);
+        timed.add_metric(OwnMetric {
+            name: "iops".to_owned(),
+            value: operations as f64 / seconds,
+            unit: "1/s".to_owned(),
+            better: Better::More,
+        });
+        if let (Limit::Count(count), 1) = (self.limit, kinds.len()) {
+            expect("requests", count, operations)?;
+        }
+        timed.flush()?;
+        Ok(kinds
+            .iter()
+            .zip(&turns)
+            .flat_map(|(kind, turns)| turns.written(&kind.accesses))
+            .collect())
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod applications;
 mod harness_cost;
 mod images;
 mod in_process;
@@ -10,6 +11,7 @@ mod metrics;
 mod noise_floor;
 mod plans;
 mod probe;
+mod random_io;
 mod replay;
 mod runner;
 mod self_test;

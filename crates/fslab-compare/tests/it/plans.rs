@@ -255,3 +255,22 @@ fn wrong_matrices_and_forms() {
         refused(&plan, expected);
     }
 }
+
+/// Gates are checked against these before anything is run.
+#[test]
+fn phases_of_a_workload_follow_from_its_parameters() {
+    let phases = |keys: &str| {
+        let text = format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
+        parsed(&text, Form::Full).workloads[0].phases()
+    };
+    let scaled = phases("name = \"metadata\"\nthreads = 3");
+    assert_eq!(scaled.len(), 3 * 5);
+    assert_eq!((&*scaled[0], &*scaled[14]), ("create, 1 thread", "unlink, 3 threads"));
+    let together = phases(
+        "name = \"together\"\nworkloads = [{ name = \"metadata\", threads = 1 }, \
+         { name = \"random-io\", label = \"beside\" }]",
+    );
+    assert_eq!(together.len(), 6);
+    assert_eq!((&*together[0], &*together[5]), ("metadata: create, 1 thread", "beside: random"));
+    assert_eq!(phases("name = \"sqlite\""), ["load", "transactions", "queries"]);
+}

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
 
+use fslab_compare::plan::Form;
 use fslab_compare::workload::WORKLOADS;
-use fslab_compare::{Host, HostError, Outcome};
+use fslab_compare::{Host, HostError, Outcome, Plan};
 use fslab_report::sample::{NoteKind, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{Entry, FileSystem, Handle, Ino, MemFs, Name, Request};
@@ -33,6 +34,8 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("file-copy", "largest = \"2 KiB\"\nmost_files = 2", 3 * 3),
     ("hot-files", "files = 30\nmean_size = \"2 KiB\"", 2),
     ("lookup", "files = 60\nper_directory = 7", 3),
+    // By 1, 2 and 3 threads.
+    ("metadata", "files = 30\nthreads = 3\ndirectories = \"own\"", 3 * 5),
     ("names", "files = 40\ndirectories = 3", 6),
     ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]\ncreations = 3", 6),
     ("random-io", "size = \"1 MiB\"\noperations = 200\ndepth = 3", 1),
@@ -43,6 +46,13 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ),
     ("small-files", "files = 20\nrounds = 10\nthreads = 2\nsize = \"2 KiB\"", 1),
     ("stream", "size = \"1 MiB\"\nrequest = \"64 KiB\"\ndata = \"all-a\"", 4),
+    // 1 of random-io, 4 of stream.
+    (
+        "together",
+        "workloads = [{ name = \"random-io\", size = \"1 MiB\", operations = 200 }, \
+         { name = \"stream\", label = \"beside\", size = \"1 MiB\" }]",
+        5,
+    ),
 ];
 
 /// Workloads that run programmes.
@@ -84,13 +94,15 @@ fn compare(plan: &str, host: &dyn Host) -> (Outcome, Vec<Record>) {
 /// What every sample of every workload must say.
 fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usize)]) {
     let found = by_workload(records, target);
-    for (workload, _, count) in expected {
+    for (workload, keys, count) in expected {
         let samples = found.get(workload).cloned().unwrap_or_default();
         let phases: Vec<_> = samples.iter().map(|sample| sample.phase.as_str()).collect();
         assert_eq!(samples.len(), *count, "{workload} on {target}: {phases:?}");
-        let registered = fslab_compare::workload::find(workload).unwrap().phases;
+        let plan = tables(&[(workload, keys, 0)]);
+        let plan = format!("name = \"p\"\n[[target]]\nname = \"t\"\nin_process = \"mem:\"\n{plan}");
+        let planned = Plan::parse("test", &plan, Form::Full).unwrap().workloads[0].phases();
         let (known, seen): (HashSet<_>, HashSet<_>) =
-            (registered.iter().copied().collect(), phases.into_iter().collect());
+            (planned.iter().map(String::as_str).collect(), phases.into_iter().collect());
         // A command has other phases where it is not asked to run cold and warm.
         assert!(seen == known || *workload == "command" && seen.is_subset(&known), "{workload}");
         for sample in samples {
@@ -161,8 +173,9 @@ fn every_workload_runs_on_an_image() {
     let known: HashSet<_> = WORKLOADS.iter().map(|spec| spec.name).collect();
     assert!(names.is_subset(&known));
     for name in known.difference(&names) {
-        // They have tests of their own, because they need a recording or a job file.
-        assert!(["replay", "fio"].contains(name), "{name} is tested nowhere");
+        // They have tests of their own: they need a recording, a job file or an application.
+        let own = ["replay", "fio", "sqlite", "git", "untar", "rsync", "cargo-build", "pgbench"];
+        assert!(own.contains(name), "{name} is tested nowhere");
     }
     let plan = format!(
         "name = \"all\"\nrounds = 1\nimage_size = \"320 MiB\"\n\
@@ -272,6 +285,7 @@ fn planted_wrong_data_and_names_are_found() {
         "sequential-by-size",
         "small-files",
         "stream",
+        "together",
     ];
     assert_eq!(failed("flips", "differ from those written"), writers, "{:?}", outcome.notes);
     let sized = ["file-append", "file-attributes", "lookup"];

@@ -117,12 +117,51 @@ fn verdict(against: &Against) -> String {
     }
 }
 
+/// What a chart over the points of a sweep shows.
+struct Sweep {
+    /// A figure of a run, from its time.
+    figure: fn(&Row, f64) -> f64,
+    tick: fn(f64) -> String,
+    /// A point's name.
+    label: fn(&Group) -> String,
+    caption: &'static str,
+    title: &'static str,
+}
+
 /// Draws the points of a sweep: median time per operation over size, a line for each target.
 pub(super) fn sweep(groups: &[&Group]) -> Chart {
+    over_points(
+        groups,
+        &Sweep {
+            figure: each,
+            tick: time_tick,
+            label: |group| bytes(group.size_bytes.unwrap_or(0)),
+            caption: "time of one file by its size; lines join the medians, dots are runs",
+            title: "Time of one file by its size, a line for each target",
+        },
+    )
+}
+
+/// How a phase scales: operations a second by the number of threads, a line for each target.
+pub(super) fn scaling(groups: &[&Group]) -> Chart {
+    over_points(
+        groups,
+        &Sweep {
+            figure: |row, seconds| each(row, seconds).recip(),
+            tick: |value| format!("{}/s", without_zeros(&significant(value))),
+            label: |group| group.threads.unwrap_or(1).to_string(),
+            caption: "operations a second by the number of threads; lines join the medians, \
+                      dots are runs",
+            title: "Operations a second by the number of threads, a line for each target",
+        },
+    )
+}
+
+fn over_points(groups: &[&Group], sweep: &Sweep) -> Chart {
     let all: Vec<f64> = groups
         .iter()
         .flat_map(|group| &group.rows)
-        .flat_map(|row| row.own_points().map(move |point| each(row, point.seconds)))
+        .flat_map(|row| row.own_points().map(move |point| (sweep.figure)(row, point.seconds)))
         .collect();
     let (left, bottom) = (64.0, 250.0);
     let step = (WIDE - left - 2.0 * MARGIN) / (groups.len().max(2) - 1) as f64;
@@ -130,7 +169,7 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     let mut drawing = Drawing::new(WIDE, bottom + FOOT);
     drawing.on_both_axes(&all, 0.0, bottom - MARGIN, |drawing, scale| {
         for tick in scale.ticks() {
-            drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
+            drawing.horizontal(left, bottom - scale.place(tick), &(sweep.tick)(tick));
         }
         for target in targets(groups) {
             let rows = groups.iter().enumerate().filter_map(|(index, group)| {
@@ -138,7 +177,7 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
             });
             let rows: Vec<(usize, &Row)> = rows.collect();
             let place = |index: usize, row: &Row, seconds: f64| {
-                (column(index), bottom - scale.place(each(row, seconds)))
+                (column(index), bottom - scale.place((sweep.figure)(row, seconds)))
             };
             let line: Vec<_> =
                 rows.iter().map(|(index, row)| place(*index, row, row.seconds.median)).collect();
@@ -154,12 +193,12 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     });
     let every = groups.len().div_ceil(9).max(1);
     for (index, group) in groups.iter().enumerate().filter(|(index, _)| index % every == 0) {
-        let label = bytes(group.size_bytes.unwrap_or(0));
+        let label = (sweep.label)(group);
         drawing.text("tick", "middle", (column(index), bottom + 16.0), &label);
     }
     Chart {
-        caption: "time of one file by its size; lines join the medians, dots are runs".to_owned(),
-        svg: drawing.finish("Time of one file by its size, a line for each target", true),
+        caption: sweep.caption.to_owned(),
+        svg: drawing.finish(sweep.title, true),
         wide: true,
         baseline: None,
     }

@@ -187,6 +187,11 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         charts.push(chart::sweep(&points));
         legend = legend_of(group);
     }
+    let counts = thread_counts(group, all);
+    if counts.len() > 1 {
+        charts.push(chart::scaling(&counts));
+        legend = legend_of(group);
+    }
     if let Some(chart) = chart::along(group) {
         charts.push(chart);
         legend = legend_of(group);
@@ -201,6 +206,16 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         metrics: table::of_metrics(group, report),
         latencies: table::of_latencies(&groups, report),
     }
+}
+
+/// The points of a sweep over threads, shown with the first of them.
+fn thread_counts<'a>(group: &Group, all: &[&'a Group]) -> Vec<&'a Group> {
+    let is_point =
+        |other: &&Group| other.threads.is_some() && other.operation() == group.operation();
+    let mut points: Vec<&Group> = all.iter().copied().filter(is_point).collect();
+    points.sort_by_key(|point| point.threads);
+    let is_first = points.first().is_some_and(|first| first.threads == group.threads);
+    if is_first { points } else { Vec::new() }
 }
 
 fn legend_of(group: &Group) -> Vec<LegendItem> {

@@ -79,6 +79,9 @@ pub struct Sample {
     pub phase: String,
     /// For a sweep over sizes: the size of this point.
     pub size_bytes: Option<u64>,
+    /// For a sweep over threads: how many work at this point; the phase's name says it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// The round, from 0.
     pub round: u32,
     /// Which place the target had in the round's order, from 0.
@@ -130,6 +133,13 @@ pub struct Sample {
     pub along: Vec<Milestone>,
     /// What the workload measured itself, such as the transactions a second that a program prints.
     pub metrics: Vec<OwnMetric>,
+}
+
+/// The name of a phase at a point of a sweep over threads.
+#[must_use]
+pub fn of_threads(phase: &str, threads: u32) -> String {
+    let plural = if threads == 1 { "" } else { "s" };
+    format!("{phase}, {threads} thread{plural}")
 }
 
 /// A figure that a workload measured itself.

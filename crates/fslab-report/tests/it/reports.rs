@@ -3,6 +3,7 @@
 use fslab_report::Provenance;
 use fslab_report::sample::{
     Cache, CacheState, Device, End, EndReason, Note, NoteKind, Record, Sample, TargetRecord,
+    of_threads,
 };
 use fslab_report::{Report, Verdict};
 
@@ -445,4 +446,28 @@ fn latencies_of_old_and_new_samples_are_shown() {
         let has = |name: &&str| json.contains(&format!("\"operation\": \"{name}\""));
         assert!(operations.iter().all(has), "{json}");
     }
+}
+
+/// A sweep over threads is a phase for each number of threads, drawn together by the first.
+#[test]
+fn points_of_a_sweep_over_threads_are_phases_and_one_chart() {
+    let mut records = vec![provenance()];
+    for round in 0..6 {
+        for threads in [4, 1, 2] {
+            for operation in ["create", "stat"] {
+                let one = sample("base", round, 40.0 / f64::from(threads), None);
+                let phase = of_threads(operation, threads);
+                records.push(Record::Sample(Sample { phase, threads: Some(threads), ..one }));
+            }
+        }
+    }
+    let report = Report::new(&records);
+    let phases: Vec<_> = report.phases().map(|group| group.phase.as_str()).collect();
+    assert_eq!(phases.len(), 6, "{phases:?}");
+    assert!(phases.contains(&"create, 1 thread") && phases.contains(&"stat, 4 threads"));
+    let operations: Vec<_> = report.phases().map(|group| group.operation()).collect();
+    assert_eq!(operations.iter().filter(|operation| **operation == "create").count(), 3);
+    let page = (fslab_report::find("html").unwrap().render)(&report).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert_eq!(page.matches("operations a second by the number of threads").count(), 2);
 }

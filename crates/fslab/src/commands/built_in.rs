@@ -32,7 +32,7 @@ pub(super) const PLANS: &[Text] = texts!(
     "plans": "default", "quick", "in-process", "null-stack", "kernel-boundary", "names",
     "names-sizes", "names-millions", "names-mounted", "sca", "chunks", "tails", "appends",
     "overwrites", "compile", "fast-indexing", "fast-indexing-tools", "dmfs", "aging",
-    "aging-policies", "attributes",
+    "aging-policies", "attributes", "applications",
 );
 
 impl Text {

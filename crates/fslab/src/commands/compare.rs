@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use fslab_compare::plan::Form;
 use fslab_compare::{Outcome, Plan, RunOptions, is_work_directory, remove_leftovers, samples_path};
-use fslab_report::sample::{self, EndReason, NoteKind};
+use fslab_report::sample::{self, EndReason, NoteKind, Record};
 use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
 
@@ -189,7 +189,8 @@ impl Args {
             ),
             EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => {
                 gates.refuse()?;
-                all_done(&outcome)
+                all_done(&outcome)?;
+                anything_measured(&outcome, out)
             }
         }
     }
@@ -386,6 +387,17 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     names.sort_unstable();
     names.dedup();
     bail!("failed: {}; the report has what was measured, and why", names.join(", "))
+}
+
+/// Fails where the machine lacks what every workload needs, so that nothing was measured.
+fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
+    let records = sample::read(&samples_path(out))?;
+    let is_measured = records.iter().any(|record| matches!(record, Record::Sample(_)));
+    let left_out = outcome.notes.iter().find(|note| note.kind == NoteKind::LeftOut);
+    match left_out {
+        Some(note) if !is_measured => bail_as!(Missing, "nothing was measured: {}", note.text),
+        _ => Ok(()),
+    }
 }
 
 fn make_out(out: &Path) -> Result<()> {

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_compare::plan::{Plan, WorkloadPlan};
-use fslab_report::sample::Record;
+use fslab_compare::plan::Plan;
 use fslab_report::{Gate, History, Judgement, Outcome, Pooling, Report, nearest, sample};
 use fslab_stats::Margin;
 
@@ -91,7 +90,12 @@ impl Args {
 impl Shown {
     /// Refuses gates that can name no row of a plan's report.
     pub(super) fn check_gates(&self, plan: &Plan) -> Result<()> {
-        let phases: Vec<(&str, &str)> = plan.workloads.iter().flat_map(phases_of).collect();
+        let owned: Vec<(&str, Vec<String>)> =
+            plan.workloads.iter().map(|one| (one.label.as_str(), one.phases())).collect();
+        let phases: Vec<(&str, &str)> = owned
+            .iter()
+            .flat_map(|(label, phases)| phases.iter().map(move |phase| (*label, phase.as_str())))
+            .collect();
         let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         self.fail_if.iter().try_for_each(|gate| Ok(gate.check(&phases, &targets)?))
     }
@@ -164,11 +168,6 @@ impl Shown {
         }
         Ok(self.metric.clone())
     }
-}
-
-/// The phases that a workload may have, each with its label.
-fn phases_of(workload: &WorkloadPlan) -> impl Iterator<Item = (&str, &str)> {
-    workload.spec.phases.iter().map(|phase| (workload.label.as_str(), *phase))
 }
 
 /// What the gates say of a report.

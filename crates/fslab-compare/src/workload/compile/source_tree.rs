@@ -1,7 +1,9 @@
-//! A C source tree made from a seed: a configure script that probes, a Makefile, units of
-//! functions, and programs that print a number which is known beforehand.
+//! A source tree made from a seed: units of functions, and programs that print a number which is
+//! known beforehand. In C it has a configure script that probes, and a Makefile.
 
-use std::fmt::Write;
+mod rust;
+
+use std::fmt::{self, Write};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -36,6 +38,23 @@ pub(super) struct SourceTree {
     pub seed: u64,
     pub units: u64,
     pub probes: u64,
+    pub language: Language,
+}
+
+/// What it is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    C,
+    Rust,
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::C => "C",
+            Self::Rust => "Rust",
+        })
+    }
 }
 
 /// `x = (x * factor + summand) ^ (x >> shift)`, so many times.
@@ -77,6 +96,13 @@ impl Function {
 impl SourceTree {
     /// Writes all files into a directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
+        match self.language {
+            Language::C => self.write_c(directory),
+            Language::Rust => self.write_rust(directory),
+        }
+    }
+
+    fn write_c(&self, directory: &Path) -> Result<()> {
         let file = |name: &str, text: String| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(Error::file(&path))
@@ -95,13 +121,17 @@ impl SourceTree {
             .map_err(Error::file(&configure))
     }
 
-    /// Every program and what it prints.
+    /// Every program, where it is built, and what it prints.
     pub fn programs(&self) -> Vec<(String, u64)> {
         let run = |program: u64| {
             let functions = (0..self.units).flat_map(|unit| self.functions(unit));
             u64::from(functions.fold(program as u32, |x, function| function.of(x)))
         };
-        (0..PROGRAMS).map(|program| (format!("program_{program}"), run(program))).collect()
+        let place = match self.language {
+            Language::C => "program_",
+            Language::Rust => "target/debug/program_",
+        };
+        (0..PROGRAMS).map(|program| (format!("{place}{program}"), run(program))).collect()
     }
 
     fn functions(&self, unit: u64) -> Vec<Function> {

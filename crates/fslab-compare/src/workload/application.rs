@@ -1,0 +1,129 @@
+//! What workloads share that run applications: finding their programs, and trees of files to work
+//! on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::content::{self, Pool};
+use super::{DefaultValue, Parameter};
+use crate::error::{Error, Result};
+use fslab_report::sample::{Better, OwnMetric};
+use fslab_sys::usage::Instant;
+
+/// A program that a workload runs, and the Debian package that has it.
+pub(super) type Needed = (&'static str, &'static str);
+
+/// Where administrators' programs are, whether or not `PATH` names it.
+const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Parameter for how many made-up files a tree has.
+pub(super) const FILES: Parameter = Parameter::count("files", "files of a tree that is made", 2000);
+
+/// Parameter for the tree itself.
+pub(super) const SOURCE: Parameter = Parameter {
+    name: "source",
+    help: "directory whose files are used; none to make some from the seed",
+    default: DefaultValue::Text(""),
+};
+
+/// Where a program is; `None` where there is none.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = MORE_DIRECTORIES.iter().map(PathBuf::from);
+    let mut directories = std::env::split_paths(&path).chain(more);
+    directories.find_map(|directory| {
+        Some(directory.join(program)).filter(|path| path.is_absolute() && path.is_file())
+    })
+}
+
+/// Refuses to go on where a program is missing.
+///
+/// # Errors
+/// [`Error::MissingProgram`] for the first of them.
+pub(super) fn require(workload: &'static str, programs: &[Needed]) -> Result<()> {
+    match programs.iter().find(|(program, _)| find(program).is_none()) {
+        None => Ok(()),
+        Some((program, package)) => Err(Error::MissingProgram { workload, program, package }),
+    }
+}
+
+/// Words as a command line.
+pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}
+
+/// A path as a word of a command line.
+///
+/// # Errors
+/// For one that is not UTF-8, which the programs' option syntax could not carry.
+pub(super) fn word(path: &Path) -> Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Error::Failed(format!(
+            "{}: the path is not UTF-8; choose another directory",
+            path.display()
+        ))
+    })
+}
+
+/// Transactions a second, and what one took on average, since a moment.
+pub(super) fn rates(transactions: u64, since: Instant) -> [OwnMetric; 2] {
+    let each = since.elapsed().as_secs_f64() / transactions.max(1) as f64;
+    [
+        OwnMetric {
+            name: "tps".to_owned(),
+            value: each.recip(),
+            unit: "1/s".to_owned(),
+            better: Better::More,
+        },
+        OwnMetric {
+            name: "latency-mean".to_owned(),
+            value: each,
+            unit: "s".to_owned(),
+            better: Better::Less,
+        },
+    ]
+}
+
+/// Files of a tree, of sizes as source trees have them: most are small, some are large.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MadeTree {
+    pub seed: u64,
+    pub files: u64,
+}
+
+/// So many files are in a directory.
+const PER_DIRECTORY: u64 = 25;
+
+/// The binary logarithm of the largest file.
+const LARGEST_LOG: f64 = 17.0;
+
+impl MadeTree {
+    /// Writes it into a directory.
+    pub fn write(self, directory: &Path) -> Result<()> {
+        let pool = Pool::of(content::make("text", self.seed, 2 << LARGEST_LOG as u32));
+        for number in 0..self.files {
+            let path = directory.join(Self::path(number));
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(Error::file(parent))?;
+            }
+            fs::write(&path, self.content(&pool, number)).map_err(Error::file(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Of so many files the path of one.
+    pub fn path(number: u64) -> PathBuf {
+        let directory = number / PER_DIRECTORY;
+        format!("part-{}/section-{directory}/file-{number}.txt", directory / 10).into()
+    }
+
+    fn content(self, pool: &Pool, number: u64) -> &[u8] {
+        let mut random = Pcg64::seed_from_u64(self.seed ^ (number << 16));
+        // The mean of two draws: sizes of 1 byte to 128 KiB, of about 2 KiB at the median.
+        let log = (random.random::<f64>() + random.random::<f64>()) / 2.0 * LARGEST_LOG;
+        pool.piece(number, (log + 2.0).min(LARGEST_LOG).exp2() as usize)
+    }
+}

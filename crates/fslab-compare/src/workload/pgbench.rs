@@ -1,0 +1,235 @@
+//! `pgbench`: PostgreSQL with its data in the target: a server of its own, started and stopped by
+//! the workload, and transactions by the program `pgbench`.
+
+mod server;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::bytes::Regex;
+use tempfile::TempDir;
+
+use super::program::{Program, directory};
+use super::{Parameter, Preparation, Spec, Workload};
+use crate::error::{Error, Result};
+use crate::runner::{Phase, Session, Timed};
+use fslab_report::sample::{Better, CacheState, OwnMetric};
+use fslab_stats::Stopwatch;
+use server::{Postgres, Server};
+
+const SCALE: Parameter = Parameter::count("scale", "pgbench's scale: some 15 MiB each", 2);
+
+const CLIENTS: Parameter = Parameter::count("clients", "clients at a time", 4);
+
+const TRANSACTIONS: Parameter =
+    Parameter::count("transactions", "transactions of all clients together", 2000);
+
+const SCRIPT: Parameter = Parameter::choice(
+    "script",
+    "pgbench's built-in script",
+    &["tpcb-like", "simple-update", "select-only"],
+);
+
+const BUFFERS: Parameter =
+    Parameter::bytes("buffers", "the server's shared_buffers, at least 128 KiB", 32 << 20);
+
+const ACCOUNT: Parameter = Parameter::text(
+    "account",
+    "the user that runs the server where root compares: PostgreSQL refuses root",
+    "postgres",
+);
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "pgbench",
+    help: "load and change a PostgreSQL database (needs PostgreSQL's server and pgbench)",
+    parameters: &[SCALE, CLIENTS, TRANSACTIONS, SCRIPT, BUFFERS, ACCOUNT],
+    phases: &["load", "transactions"],
+    construct: |parameters, _seed| {
+        Box::new(Pgbench {
+            scale: parameters.number(&SCALE),
+            clients: parameters.number(&CLIENTS),
+            transactions: parameters.number(&TRANSACTIONS),
+            script: parameters.word(&SCRIPT),
+            buffers: parameters.number(&BUFFERS),
+            account: parameters.text(&ACCOUNT).unwrap_or_default(),
+            place: PathBuf::new(),
+        })
+    },
+};
+
+struct Pgbench {
+    scale: u64,
+    clients: u64,
+    transactions: u64,
+    script: &'static str,
+    buffers: u64,
+    account: String,
+    /// A directory outside of the target.
+    place: PathBuf,
+}
+
+impl Workload for Pgbench {
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.clients > self.transactions {
+            return Err("`clients`: more clients than `transactions`".to_owned());
+        }
+        if self.buffers < 128 << 10 {
+            return Err("`buffers`: PostgreSQL takes 128 KiB or more".to_owned());
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        preparation.directory.clone_into(&mut self.place);
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let postgres = Postgres::find(&self.account, self.buffers)?;
+        let root = directory(session, "pgbench")?;
+        let data = root.join("postgresql");
+        let scratch = scratch(&postgres, &self.place)?;
+        session.describe_data(format!("pgbench, scale {}", self.scale));
+        postgres.make_database(&data, session.interrupt())?;
+        let server = postgres.start(&data, scratch.path(), session.interrupt())?;
+        session.measure(Phase::new("load"), |timed| self.load(timed, &server))?;
+        server.stop()?;
+        session.make_cold()?;
+        let server = postgres.start(&data, scratch.path(), session.interrupt())?;
+        let seed = session.seed();
+        // The server has read some of its files before the clock starts.
+        session.measure(Phase::new("transactions").cache(CacheState::NotAsked), |timed| {
+            self.transact(timed, &server, seed)
+        })?;
+        server.stop()?;
+        session.make_cold()?;
+        let server = postgres.start(&data, scratch.path(), session.interrupt())?;
+        self.verify(session, &server)?;
+        server.stop()
+    }
+}
+
+/// A directory for the socket and the log of latencies, which the server's user may use. Where the
+/// path of the usual one is too long for a socket, it is one for temporary files.
+fn scratch(postgres: &Postgres, usual: &Path) -> Result<TempDir> {
+    let elsewhere = std::env::temp_dir();
+    let place = if server::fits(usual) { usual } else { &elsewhere };
+    let made = tempfile::Builder::new().prefix("pg").tempdir_in(place);
+    let made = made.map_err(Error::file(place))?;
+    postgres.give(made.path())?;
+    Ok(made)
+}
+
+impl Pgbench {
+    fn load(&self, timed: &mut Timed<'_>, server: &Server) -> Result<()> {
+        let before = server.processor_time()?;
+        let scale = self.scale.to_string();
+        self.pgbench(timed, server, &["-i", "-q", "-s", &scale])?;
+        timed.count(self.scale * 100_000, 0);
+        server.query("CHECKPOINT", timed.interrupt())?;
+        timed.flush()?;
+        let spent = server.processor_time()? - before;
+        timed.add_processor_time(spent.user, spent.system);
+        Ok(())
+    }
+
+    fn transact(&self, timed: &mut Timed<'_>, server: &Server, seed: u64) -> Result<()> {
+        let each = self.each().to_string();
+        let clients = self.clients.to_string();
+        let (script, seed) = (format!("--builtin={}", self.script), (seed >> 1).to_string());
+        let log = server.socket().join("log").display().to_string();
+        let (prefix, seed) = (format!("--log-prefix={log}"), format!("--random-seed={seed}"));
+        let before = server.processor_time()?;
+        let printed = self.pgbench(
+            timed,
+            server,
+            &["-n", "-c", &clients, "-t", &each, "-l", &script, &prefix, &seed],
+        )?;
+        timed.flush()?;
+        let spent = server.processor_time()? - before;
+        timed.add_processor_time(spent.user, spent.system);
+        timed.count(self.each() * self.clients, 0);
+        timed.add_metric(OwnMetric {
+            name: "tps".to_owned(),
+            value: figure(&printed, r"tps = ([0-9.]+)")?,
+            unit: "1/s".to_owned(),
+            better: Better::More,
+        });
+        timed.add_metric(OwnMetric {
+            name: "latency-mean".to_owned(),
+            value: figure(&printed, r"latency average = ([0-9.]+) ms")? / 1e3,
+            unit: "s".to_owned(),
+            better: Better::Less,
+        });
+        timed.record("transaction", latencies(server.socket(), self.each() * self.clients)?);
+        Ok(())
+    }
+
+    /// Transactions of a client.
+    fn each(&self) -> u64 {
+        self.transactions.div_ceil(self.clients)
+    }
+
+    fn pgbench(&self, timed: &Timed<'_>, server: &Server, options: &[&str]) -> Result<Vec<u8>> {
+        let words = server.client("pgbench", options)?;
+        Program::new(&words, server.socket()).output_of(timed.interrupt())
+    }
+
+    /// What was committed must be there after a restart, and the sums of all tables alike.
+    fn verify(&self, session: &Session<'_>, server: &Server) -> Result<()> {
+        let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) \
+                    - (SELECT coalesce(sum(delta), 0) FROM pgbench_history), \
+                    (SELECT count(*) FROM pgbench_history), \
+                    (SELECT count(*) FROM pgbench_accounts)";
+        let found = server.query(sums, session.interrupt())?;
+        let history = if self.script == "select-only" { 0 } else { self.each() * self.clients };
+        let expected = format!("0|{history}|{}", self.scale * 100_000);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::Failed(format!("the database says {found:?}, expected {expected:?}")))
+    }
+}
+
+/// A figure of pgbench's report.
+fn figure(printed: &[u8], pattern: &str) -> Result<f64> {
+    let missing = || Error::Failed(format!("pgbench printed no {pattern}"));
+    let pattern = Regex::new(pattern).ok().ok_or_else(missing)?;
+    let group = pattern.captures(printed).and_then(|found| found.get(1)).ok_or_else(missing)?;
+    String::from_utf8_lossy(group.as_bytes()).parse().ok().ok_or_else(missing)
+}
+
+/// How long each transaction took, from pgbench's log: the third word of a line, in microseconds.
+fn latencies(directory: &Path, expected: u64) -> Result<Stopwatch> {
+    let mut buckets = Vec::new();
+    for path in logs(directory)? {
+        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+        for line in text.lines() {
+            let word = line.split(' ').nth(2).and_then(|word| word.parse::<u64>().ok());
+            let Some(microseconds) = word else {
+                return Err(Error::Failed(format!(
+                    "{}: {line:?} is no line of pgbench's log",
+                    path.display()
+                )));
+            };
+            buckets.push((microseconds * 1000, 1));
+        }
+        fs::remove_file(&path).map_err(Error::file(&path))?;
+    }
+    super::content::expect("transactions in pgbench's log", expected, buckets.len() as u64)?;
+    let longest = buckets.iter().map(|(value, _)| *value).max().unwrap_or(0);
+    Ok(Stopwatch::from_buckets(longest, &buckets))
+}
+
+fn logs(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).map_err(Error::file(directory))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(Error::file(directory))?;
+        if entry.file_name().to_string_lossy().starts_with("log.") {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}

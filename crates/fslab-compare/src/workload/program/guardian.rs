@@ -1,0 +1,63 @@
+//! A process that outlives this one where this one is killed, and then ends the programmes that it
+//! left: a kernel ends at most the children of a killed process, not what they started.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+/// Holds process groups by their numbers until its input ends, which the death of the writer does.
+/// A database ends in order by SIGINT.
+const SCRIPT: &str = r#"
+held=
+while read -r word group; do
+    case $word in
+        hold) held="$held $group " ;;
+        release) held="${held%%" $group "*}${held#*" $group "}" ;;
+    esac
+done
+for group in $held; do kill -s INT -- "-$group"; done
+[ -z "$held" ] || sleep 1
+for group in $held; do kill -s KILL -- "-$group"; done
+"#;
+
+/// One for all comparisons of this process.
+static GUARDIAN: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+
+/// Starts it, unless it is there. It must not be started later than the first bound on memory: it
+/// would stay in that group.
+pub(crate) fn start() -> Result<()> {
+    if GUARDIAN.get().is_some() {
+        return Ok(());
+    }
+    let failed = |source| Error::Start { program: "/bin/sh".to_owned(), source };
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", SCRIPT]).current_dir("/").process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let input = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+    // Where another thread was first, this one ends by its input.
+    drop(GUARDIAN.set(Mutex::new(input)));
+    Ok(())
+}
+
+/// Has it end a process group where this process dies.
+pub(super) fn hold(group: u32) {
+    tell("hold", group);
+}
+
+/// A group has ended.
+pub(super) fn release(group: u32) {
+    tell("release", group);
+}
+
+fn tell(word: &str, group: u32) {
+    let Some(guardian) = GUARDIAN.get() else { return };
+    if let Err(error) = guardian.lock().write_all(format!("{word} {group}\n").as_bytes()) {
+        tracing::warn!("the guardian of programmes: {error}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Which request comes next, and when: the order that workers share, until its end.
+//!
+//! In a closed loop a request begins when the one before it is done: a target that stalls is asked
+//! less meanwhile, and the stall counts once. In an open loop each request has a time at which it
+//! is due, whatever became of those before, as users have who don't know of each other; what it
+//! waits behind others is part of its latency.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::distr::Distribution;
+use rand_distr::Exp1;
+use rand_pcg::Pcg64;
+
+use crate::workload::random_access::{Accesses, Draws, Visit};
+use fslab_sys::usage::Instant;
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Limit {
+    /// After so many requests.
+    Count(u64),
+    /// After so long.
+    Time(Duration),
+}
+
+/// When requests are due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Arrivals {
+    /// Of a second, on average.
+    pub rate: f64,
+    /// Independent of each other (a Poisson process) rather than at even intervals.
+    pub are_random: bool,
+}
+
+/// A request, and when it is due since the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub visit: Visit,
+    pub due: Option<Duration>,
+}
+
+/// The order of requests of one kind of workers.
+pub(super) struct Turns {
+    started: Instant,
+    limit: Limit,
+    arrivals: Option<Arrivals>,
+    next: Mutex<Next>,
+}
+
+struct Next {
+    draws: Draws,
+    intervals: Pcg64,
+    due: f64,
+    taken: u64,
+}
+
+impl Turns {
+    /// Begins now.
+    pub fn new(accesses: &Accesses, limit: Limit, arrivals: Option<Arrivals>) -> Self {
+        let next = Next {
+            draws: Draws::new(accesses),
+            intervals: Pcg64::seed_from_u64(!accesses.seed),
+            due: 0.0,
+            taken: 0,
+        };
+        Self { started: Instant::now(), limit, arrivals, next: Mutex::new(next) }
+    }
+
+    /// Since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Requests that were taken.
+    pub fn taken(&self) -> u64 {
+        self.next.lock().taken
+    }
+
+    /// The next request; `None` after the last.
+    pub fn take(&self) -> Option<Turn> {
+        let mut next = self.next.lock();
+        let due = self.arrivals.map(|arrivals| next.due(arrivals));
+        let is_over = match self.limit {
+            Limit::Count(count) => next.taken >= count,
+            Limit::Time(time) => due.unwrap_or_else(|| self.elapsed()) >= time,
+        };
+        if is_over {
+            return None;
+        }
+        next.taken += 1;
+        if let Some(arrivals) = self.arrivals {
+            next.pass(arrivals);
+        }
+        Some(Turn { visit: next.draws.next()?, due })
+    }
+
+    /// The blocks that were written, of the requests that were taken.
+    pub fn written(&self, accesses: &Accesses) -> HashSet<u64> {
+        let taken = Draws::new(accesses).take(self.taken() as usize);
+        taken.filter(|visit| visit.writes).map(|visit| visit.block).collect()
+    }
+}
+
+impl Next {
+    /// Even intervals are counted from the beginning, so that no error adds up.
+    fn due(&self, arrivals: Arrivals) -> Duration {
+        let seconds =
+            if arrivals.are_random { self.due } else { self.taken as f64 / arrivals.rate };
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn pass(&mut self, arrivals: Arrivals) {
+        let interval: f64 = Exp1.sample(&mut self.intervals);
+        self.due += interval / arrivals.rate;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accesses() -> Accesses {
+        Accesses {
+            path: "file".to_owned(),
+            block_bytes: 512,
+            blocks: 64,
+            visits: 0,
+            write_percent: 30,
+            read_first: false,
+            zipf: 0.0,
+            seed: 3,
+            content_seed: 1,
+        }
+    }
+
+    fn dues(arrivals: Arrivals, limit: Limit) -> Vec<f64> {
+        let turns = Turns::new(&accesses(), limit, Some(arrivals));
+        std::iter::from_fn(|| turns.take()).map(|turn| turn.due.unwrap().as_secs_f64()).collect()
+    }
+
+    #[test]
+    fn even_arrivals_are_at_even_intervals_and_end_by_time() {
+        let even = Arrivals { rate: 100.0, are_random: false };
+        let dues = dues(even, Limit::Time(Duration::from_secs(2)));
+        assert_eq!(dues.len(), 200);
+        assert!((dues[199] - 1.99).abs() < 1e-6 && dues[0] == 0.0);
+    }
+
+    /// The intervals of a Poisson process have the rate's mean, and a deviation as large.
+    #[test]
+    fn random_arrivals_have_the_rate_and_the_spread_of_independent_users() {
+        let random = Arrivals { rate: 1000.0, are_random: true };
+        let dues = dues(random, Limit::Count(20_000));
+        let intervals: Vec<f64> = dues.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mean = intervals.iter().sum::<f64>() / intervals.len() as f64;
+        let square = |one: &f64| (one - mean).powi(2);
+        let deviation = (intervals.iter().map(square).sum::<f64>() / intervals.len() as f64).sqrt();
+        assert!((mean - 1e-3).abs() < 3e-5, "{mean}");
+        assert!((deviation - 1e-3).abs() < 5e-5, "{deviation}");
+    }
+
+    #[test]
+    fn what_was_written_is_known_of_those_taken() {
+        let turns = Turns::new(&accesses(), Limit::Count(40), None);
+        let taken: Vec<Turn> = std::iter::from_fn(|| turns.take()).collect();
+        assert_eq!((taken.len() as u64, turns.taken()), (40, 40));
+        let writes = taken.iter().filter(|turn| turn.visit.writes);
+        assert_eq!(
+            writes.map(|turn| turn.visit.block).collect::<HashSet<_>>(),
+            turns.written(&accesses())
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! Workloads that run applications: what they measure, what they say where a program is missing,
+//! and that nothing of them is left.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fslab_compare::Plan;
+use fslab_compare::plan::Form;
+use fslab_report::sample::{NoteKind, Record, Sample};
+use fslab_sys::signals::Interrupt;
+
+use crate::support::{Silent, TestHost, directory_on_disk, has_program, run, samples};
+
+/// Each workload, small; the program that it needs; and its phases.
+const APPLICATIONS: &[(&str, &str, &str, &[&str])] = &[
+    ("sqlite", "sqlite3", "rows = 500\ntransactions = 20", &["load", "transactions", "queries"]),
+    ("git", "git", "files = 60\ncommits = 4", &["clone", "checkout", "status", "gc"]),
+    ("untar", "tar", "files = 60", &["unpack", "compare"]),
+    ("rsync", "rsync", "files = 60", &["copy", "repeat", "update"]),
+    ("cargo-build", "cargo", "units = 2", &["unpack", "build"]),
+    ("pgbench", "pg_ctlcluster", "scale = 1\ntransactions = 40", &["load", "transactions"]),
+];
+
+fn plan(target: &Path, workloads: &str) -> String {
+    format!(
+        "name = \"applications\"\nrounds = 1\nnoise_floor = false\n\
+         [[target]]\nname = \"directory\"\ndirectory = \"{}\"\n{workloads}",
+        target.display()
+    )
+}
+
+fn of_workload<'a>(records: &'a [Record], workload: &str) -> Vec<&'a Sample> {
+    samples(records).into_iter().filter(|sample| sample.workload == workload).collect()
+}
+
+#[test]
+fn each_application_runs_its_phases_and_checks_what_it_wrote() {
+    let there: Vec<_> = APPLICATIONS
+        .iter()
+        .filter(|(_, program, ..)| has_program("applications as workloads", program))
+        .collect();
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let table = |(name, _, keys, _): &&&(&str, &str, &str, &[&str])| {
+        format!("[[workload]]\nname = \"{name}\"\n{keys}\n")
+    };
+    let workloads: String = there.iter().map(|one| table(&one)).collect();
+    let plan = plan(target.path(), &workloads);
+    let (outcome, records) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
+    for (name, _, _, phases) in there {
+        let found = of_workload(&records, name);
+        let names: Vec<_> = found.iter().map(|sample| sample.phase.as_str()).collect();
+        assert_eq!(names, *phases, "{name}");
+        assert!(found.iter().all(|one| one.operations > 0 && one.elapsed_ns > 0), "{found:?}");
+    }
+    for name in ["sqlite", "pgbench"] {
+        for sample in of_workload(&records, name).iter().filter(|one| one.phase == "transactions") {
+            let tps = sample.metrics.iter().find(|metric| metric.name == "tps").unwrap();
+            assert!(tps.value > 0.0, "{sample:?}");
+        }
+    }
+    for sample in of_workload(&records, "pgbench").iter().filter(|one| !one.latencies.is_empty()) {
+        assert_eq!(
+            (&*sample.latencies[0].operation, sample.latencies[0].count),
+            ("transaction", 40)
+        );
+    }
+}
+
+/// Is a process of its own that runs the plan of the directory it is told, where this programme was
+/// started as one.
+#[test]
+fn comparing_process() {
+    let Some(directory) = std::env::var_os(CHILD) else { return };
+    let directory = Path::new(&directory);
+    let plan = std::fs::read_to_string(directory.join("plan.toml")).unwrap();
+    let (outcome, _) = run(&plan, directory, &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    let notes: Vec<String> =
+        outcome.notes.iter().map(|note| format!("{:?}: {}\n", note.kind, note.text)).collect();
+    std::fs::write(directory.join("notes"), notes.concat()).unwrap();
+}
+
+const CHILD: &str = "FSLAB_TEST_COMPARING";
+
+/// This programme again, which is to run a plan.
+fn comparing(directory: &Path, plan: &str) -> Command {
+    std::fs::write(directory.join("plan.toml"), plan).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "applications::comparing_process"]).env(CHILD, directory);
+    command.stdout(Stdio::null());
+    command
+}
+
+/// Every application that is missing is a line on the target, and the run goes on.
+#[test]
+fn a_missing_program_is_named_and_the_run_goes_on() {
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
+    // PostgreSQL is found without PATH, where it is installed.
+    let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
+    let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
+    let plan = plan(target.path(), &(tables.concat() + last));
+    let status = comparing(out.path(), &plan).env("PATH", "/nonexistent").status().unwrap();
+    assert!(status.success());
+    let notes = std::fs::read_to_string(out.path().join("notes")).unwrap();
+    for (name, program, ..) in APPLICATIONS.iter().filter(|(name, ..)| *name != "pgbench") {
+        let line = format!("workload {name}: the program {program} is missing; install it (Debian");
+        let found = notes.lines().find(|note| note.contains(&line)).unwrap_or(&notes);
+        assert!(found.starts_with("LeftOut"), "{name}: {found}");
+    }
+    let records = fslab_report::sample::read(&fslab_compare::samples_path(out.path())).unwrap();
+    assert_eq!(of_workload(&records, "stream").len(), 4);
+}
+
+/// A command that leaves a process behind, and waits; it writes the numbers of both.
+fn leaving(target: &Path) -> String {
+    let place = target.display();
+    let command = format!("cd {place}; sleep 1000 & echo $$ $! > new; mv new numbers; wait");
+    let keys = "[[workload]]\nname = \"command\"\ncache = \"as is\"\n";
+    plan(target, &format!("{keys}command = [\"sh\", \"-c\", \"{command}\"]\n"))
+}
+
+fn numbers(target: &Path) -> Vec<String> {
+    wait_for("the command has started", || target.join("numbers").exists());
+    let text = std::fs::read_to_string(target.join("numbers")).unwrap();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_so() {
+        assert!(start.elapsed().as_secs() < 60, "{what}: not within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Neither it nor what it became is there; nobody may have waited for it yet.
+fn is_gone(number: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    status.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn an_interrupted_command_is_gone_with_all_that_it_started() {
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let interrupt = Interrupt::default();
+    let found = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let found = numbers(target.path());
+            interrupt.raise();
+            found
+        });
+        let plan = leaving(target.path());
+        run(&plan, out.path(), &TestHost, interrupt.clone(), &mut Silent).unwrap();
+        watching.join().unwrap()
+    });
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|number| is_gone(number)), "{found:?}");
+}
+
+#[test]
+fn a_command_of_a_killed_comparison_is_gone_with_all_that_it_started() {
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let mut child = comparing(out.path(), &leaving(target.path())).spawn().unwrap();
+    let found = numbers(target.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the command is gone", || found.iter().all(|number| is_gone(number)));
+}
+
+/// A server that waits for clients ends with the comparison that was killed.
+#[test]
+fn a_server_of_a_killed_comparison_is_gone() {
+    if !has_program("the server of a killed comparison", "pg_ctlcluster") {
+        return;
+    }
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let long = "[[workload]]\nname = \"pgbench\"\nscale = 1\ntransactions = 10_000_000\n";
+    let mut child = comparing(out.path(), &plan(target.path(), long)).spawn().unwrap();
+    let is_ready = |number: &mut String| {
+        // Within the directory that the comparison makes in the target.
+        let found = pid_files(target.path());
+        let text = found.first().map(std::fs::read_to_string).and_then(Result::ok);
+        let text = text.unwrap_or_default();
+        text.lines().next().unwrap_or_default().clone_into(number);
+        text.contains("ready")
+    };
+    let mut server = String::new();
+    wait_for("the server is ready", || {
+        let mut found = String::new();
+        is_ready(&mut found)
+    });
+    is_ready(&mut server);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the server is gone", || is_gone(&server));
+}
+
+fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let direct = directory.join("postgresql/postmaster.pid");
+    let below = std::fs::read_dir(directory).unwrap().flatten();
+    let below = below.map(|entry| entry.path().join("postgresql/postmaster.pid"));
+    std::iter::once(direct).chain(below).filter(|path| path.exists()).collect()
+}
+
+/// A user who is not there, and parameters that make no sense, are one line each.
+#[test]
+fn wrong_parameters_of_applications_are_refused() {
+    let refused = |keys: &str| {
+        let plan = plan(Path::new("/"), &format!("[[workload]]\n{keys}\n"));
+        Plan::parse("test", &plan, Form::Full).unwrap_err().to_string()
+    };
+    for (keys, reason) in [
+        ("name = \"pgbench\"\nclients = 5\ntransactions = 2", "more clients than `transactions`"),
+        ("name = \"pgbench\"\nbuffers = 10", "`buffers`: PostgreSQL takes 128 KiB or more"),
+        ("name = \"git\"\ncommits = 1", "`commits`: two or more"),
+        ("name = \"sqlite\"\njournal = \"none\"", "must be one of rollback, wal"),
+        ("name = \"metadata\"\nthreads = 5\nfiles = 4", "`threads`: more than `files`"),
+        ("name = \"together\"", "`workloads`: two or more"),
+        ("name = \"together\"\nworkloads = [{ name = \"what\" }]", "unknown workload \"what\""),
+        (
+            "name = \"together\"\nworkloads = [{ name = \"stream\", speed = 1 }]",
+            "stream: no parameter `speed`; there are size, request",
+        ),
+        (
+            "name = \"together\"\nworkloads = [{ name = \"stream\" }, { name = \"stream\" }]",
+            "stream is there twice; give one a `label`",
+        ),
+    ] {
+        let error = refused(keys);
+        assert!(error.contains(reason), "{keys}: {error}");
+    }
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    if !rustix::process::geteuid().is_root()
+        || !has_program("a server's user who is not there", "pg_ctlcluster")
+    {
+        return;
+    }
+    let plan = plan(target.path(), "[[workload]]\nname = \"pgbench\"\naccount = \"no such\"\n");
+    let (outcome, _) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    let failed: Vec<_> = outcome.notes.iter().filter(|n| n.kind == NoteKind::Failed).collect();
+    assert!(failed[0].text.contains("there is no user and group \"no such\""), "{failed:?}");
+}
