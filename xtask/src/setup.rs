@@ -10,7 +10,9 @@ use crate::{environment, process};
 
 mod debian;
 mod nextest;
+mod published;
 mod python_modules;
+mod stores;
 mod suite_tools;
 
 /// The step of `cargo xtask test`.
@@ -102,6 +104,7 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
         missing.extend(suite_tools::install()?);
         missing.extend(python_modules::install()?);
         missing.extend(nextest::install()?);
+        missing.extend(stores::install()?);
     }
     let consequence =
         "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";

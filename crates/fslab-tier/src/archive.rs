@@ -1,7 +1,7 @@
 //! Archives: the trait, and a file for each kind.
 //!
 //! Users name an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists the
-//! kinds. `directory` is the only kind so far. Its folder holds what concerns directories: the
+//! kinds. `directory` is the only kind of this crate. Its folder holds what concerns directories: the
 //! lease and the record of the writer, which keep two trees from writing to one archive.
 //!
 //! Three wrappers fit any archive: `encryption` encrypts with a `key`, `unavailable` reconnects,
@@ -20,6 +20,8 @@ use crate::id::Id;
 mod address;
 mod call_threads;
 mod call_timeout;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod description;
 mod directory;
 pub mod encryption;
@@ -31,6 +33,7 @@ mod registry;
 pub mod testing;
 pub mod unavailable;
 mod writer;
+mod writer_record;
 
 pub use address::ArchiveAddress;
 pub(crate) use call_timeout::TimeoutArchive;
@@ -39,13 +42,13 @@ pub use description::{ArchiveDescription, Cipher, Encryption};
 pub use directory::DirectoryArchive;
 pub use encryption::EncryptedArchive;
 pub use key::Key;
-pub(crate) use kind::NewArchive;
-pub use kind::{ArchiveKindSpec, Purpose};
+pub use kind::{ArchiveKindSpec, NewArchive, OpenArchive, Purpose};
 pub(crate) use open::key_of;
 pub use open::open;
-pub use registry::ARCHIVE_KINDS;
+pub use registry::{add_archive_kinds, archive_kinds};
 pub use unavailable::ReconnectingArchive;
 pub use writer::{Openings, Writer};
+pub use writer_record::{FoundRecord, WriterRecord};
 
 /// An archive of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +125,12 @@ pub trait Archive: Send + Sync {
     /// Why it is unavailable, where it is: then calls answer `NotConnected`. Asks nobody.
     fn why_unavailable(&self) -> Option<String> {
         None
+    }
+
+    /// Returns whether each of its calls ends by itself once no bytes move for a while, so that a
+    /// limit on the whole time of a call would only break slow links.
+    fn limits_its_calls(&self) -> bool {
+        false
     }
 
     /// Returns whether a call has not returned yet, as far as calls are counted.

@@ -8,7 +8,10 @@ use std::{fs, iter};
 /// that somebody has put something into stays.
 #[derive(Default)]
 #[must_use = "dropped, it removes what was made"]
-pub(crate) struct Cleanup(Vec<PathBuf>);
+pub struct Cleanup {
+    paths: Vec<PathBuf>,
+    others: Vec<Box<dyn FnOnce() + Send>>,
+}
 
 /// Which of a directory and of such names in it are not there.
 pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
@@ -21,25 +24,33 @@ pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 impl Cleanup {
+    /// One that removes what is no path of this machine. The function reports its own failures.
+    pub fn by(remove: impl FnOnce() + Send + 'static) -> Self {
+        Self { paths: Vec::new(), others: vec![Box::new(remove)] }
+    }
+
     /// What was absent, once it was made by nobody else.
     pub(crate) fn add(&mut self, new: Vec<PathBuf>) {
-        self.0.extend(new);
+        self.paths.extend(new);
     }
 
     /// Removes what another one would remove, too.
     pub(crate) fn join(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+        self.paths.append(&mut other.paths);
+        self.others.append(&mut other.others);
     }
 
     /// All of it stays.
-    pub(crate) fn keep(mut self) {
-        self.0.clear();
+    pub fn keep(mut self) {
+        self.paths.clear();
+        self.others.clear();
     }
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        for path in self.0.iter().rev() {
+        self.others.drain(..).rev().for_each(|remove| remove());
+        for path in self.paths.iter().rev() {
             if let Err(error) = remove(path) {
                 tracing::warn!("{}: was made, and can't be removed: {error}", path.display());
             }

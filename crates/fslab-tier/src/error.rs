@@ -80,6 +80,31 @@ pub enum Error {
         /// What was found instead, and what to do.
         what: String,
     },
+    /// A place on another machine is no archive, or can't be used as one.
+    #[error("{archive}: {what}")]
+    NoRemoteArchive {
+        /// Its address.
+        archive: String,
+        /// What was found instead, and what to do.
+        what: String,
+    },
+    /// The machine lacks what an archive needs, such as credentials.
+    #[error("{archive}: {what}")]
+    Missing {
+        /// The address of the archive.
+        archive: String,
+        /// What is lacking, and what to do.
+        what: String,
+    },
+    /// An archive on another machine does not answer as it should.
+    #[error("{archive}: {source}")]
+    Remote {
+        /// The address of the archive.
+        archive: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The key of an archive is missing, or is none.
     #[error("{}: {what}", path.display())]
     Key {

@@ -57,6 +57,7 @@ mod spool;
 pub mod stored;
 
 pub use calendar::age;
+pub use cleanup::Cleanup;
 pub use deny_list::{DenyList, Program, Programs};
 pub use engine::recall::queue;
 pub use engine::{

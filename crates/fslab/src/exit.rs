@@ -169,6 +169,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
     use fslab_tier::Error;
     match error {
         Error::NoArchive { .. }
+        | Error::NoRemoteArchive { .. }
         | Error::Key { .. }
         | Error::TooFewArchives { .. }
         | Error::TooFewCopies { .. }
@@ -180,6 +181,10 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::NoDryRun
         | Error::Busy { .. }
         | Error::Foreign { .. } => Code::BadInput,
+        Error::Missing { .. } => Code::Missing,
+        Error::Remote { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Code::Missing
+        }
         Error::Below { source, .. } => of_errno(source.errno()),
         Error::File { source, .. } => Code::of_io(source),
         Error::Archive { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {

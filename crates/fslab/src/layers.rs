@@ -10,6 +10,7 @@ use fslab_layers::{
     ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
     RandomSource, Report, Reporter, Service, ValueKind,
 };
+use fslab_tier::archive::ArchiveKindSpec;
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
@@ -31,6 +32,9 @@ const CAUTION: &str = "experimental: too new to be trusted with your only copy";
 /// All of them.
 pub const FOREIGN: &[LayerSpec] =
     &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
+
+/// Kinds of archives that are not fslab-tier's own.
+pub const FOREIGN_ARCHIVES: &[&ArchiveKindSpec] = &[&fslab_s3::SPEC];
 
 const TIER: LayerSpec = LayerSpec {
     name: "tier",
@@ -329,7 +333,8 @@ struct TierReporter(Arc<Tier>);
 
 impl Reporter for TierReporter {
     fn report(&self) -> Report {
-        let counts = self.0.counts();
+        let mut counts = self.0.counts();
+        counts.extend(fslab_s3::counters());
         let counters =
             counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
         let (gauges, notes) = match self.0.gauges() {

@@ -18,6 +18,7 @@ mod stack_context;
 mod units;
 
 fn main() -> ExitCode {
+    fslab_tier::archive::add_archive_kinds(layers::FOREIGN_ARCHIVES);
     let command = commands::Cli::from_command_line();
     match output::ended(command.run()) {
         Ok(()) => ExitCode::SUCCESS,

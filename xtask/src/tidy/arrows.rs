@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-layers", "fslab-trace fslab-vfs-testing fslab-vfs fslab-sys"),
     ("fslab-sca", "fslab-layers fslab-vfs fslab-sys"),
     ("fslab-tier", "fslab-vfs fslab-sys"),
+    ("fslab-s3", "fslab-tier"),
     ("fslab-ext2", "fslab-vfs-testing fslab-vfs fslab-sys"),
     ("fslab-stats", "fslab-sys"),
     ("fslab-chart", ""),
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &str)] = &[
     (
         "fslab",
         "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers \
-         fslab-probe fslab-report fslab-reproduce fslab-sca fslab-stats fslab-sys fslab-tier \
+         fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats fslab-sys fslab-tier \
          fslab-trace fslab-vfs",
     ),
     ("xtask", ""),

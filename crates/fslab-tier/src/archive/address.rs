@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::kind::{ArchiveKindSpec, NewArchive, Purpose};
-use super::registry::ARCHIVE_KINDS;
+use super::registry::{OWN, archive_kinds};
 use super::{Archive, ArchiveDescription, Writer};
 use crate::cleanup::Cleanup;
 use crate::error::{Error, Result};
@@ -39,8 +39,8 @@ impl ArchiveAddress {
         let Some((scheme, location)) = split_scheme(text.as_bytes()) else {
             return Ok(Self::from(Path::new(text)));
         };
-        let Some(kind) = ARCHIVE_KINDS.iter().find(|kind| kind.name == scheme) else {
-            let known: Vec<_> = ARCHIVE_KINDS.iter().map(|kind| kind.name).collect();
+        let Some(kind) = archive_kinds().find(|kind| kind.name == scheme) else {
+            let known: Vec<_> = archive_kinds().map(|kind| kind.name).collect();
             let known = known.join(", ");
             return Err(wrong(format!("no such kind of archive; known: {known}")));
         };
@@ -149,7 +149,7 @@ impl From<&Path> for ArchiveAddress {
     /// Returns the address of a directory.
     fn from(path: &Path) -> Self {
         // A plain path means the first kind.
-        Self { kind: ARCHIVE_KINDS[0], location: path.as_os_str().to_owned() }
+        Self { kind: OWN[0], location: path.as_os_str().to_owned() }
     }
 }
 

@@ -81,12 +81,20 @@ impl TimeoutArchive {
         Self { archive, calls: Arc::new(calls) }
     }
 
+    /// The limit of a call; none where the archive ends its calls itself.
+    fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
+        match self.archive.limits_its_calls() {
+            true => Duration::MAX,
+            false => self.calls.limit_of(bytes, bytes_a_second),
+        }
+    }
+
     fn call<T: Send + 'static>(
         &self,
         bytes: usize,
         ask: impl FnOnce(&dyn Archive) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let limit = self.calls.limit_of(bytes as u64, CALL_BYTES_A_SECOND);
+        let limit = self.limit_of(bytes as u64, CALL_BYTES_A_SECOND);
         let archive = Arc::clone(&self.archive);
         let call = self.calls.begin(limit, move || ask(&*archive))?;
         self.calls.wait(&call)
@@ -198,6 +206,10 @@ impl Archive for TimeoutArchive {
         self.calls.why_late().or_else(|| self.archive.why_unavailable())
     }
 
+    fn limits_its_calls(&self) -> bool {
+        self.archive.limits_its_calls()
+    }
+
     fn is_busy(&self) -> bool {
         self.calls.under_way.load(Ordering::SeqCst) > 0
     }
@@ -214,7 +226,8 @@ impl Archive for TimeoutArchive {
     fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         let upload = self.call(0, move |archive| archive.begin(container))?;
         let (calls, pending) = (Arc::clone(&self.calls), Vec::new());
-        Ok(Box::new(TimedUpload { upload: Some(upload), calls, pending, bytes: 0 }))
+        let is_limited = !self.archive.limits_its_calls();
+        Ok(Box::new(TimedUpload { upload: Some(upload), calls, is_limited, pending, bytes: 0 }))
     }
 
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -233,7 +246,7 @@ impl Archive for TimeoutArchive {
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let (listed, found) = sync_channel(LISTED_AHEAD);
-        let (archive, limit) = (Arc::clone(&self.archive), self.calls.limit);
+        let (archive, limit) = (Arc::clone(&self.archive), self.limit_of(0, 1));
         let call = self.calls.begin(limit, move || {
             // Nobody listens any more where it was late.
             archive.list(kind, &mut |id, length| listed.send((id, length)).unwrap_or_default())
@@ -278,6 +291,7 @@ impl Archive for TimeoutArchive {
 struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
+    is_limited: bool,
     /// What no call has taken yet.
     pending: Vec<u8>,
     bytes: u64,
@@ -288,6 +302,13 @@ impl TimedUpload {
         self.calls.check()?;
         let ended = || unavailable_error("an earlier call for the container failed or is late");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
+    }
+
+    fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
+        match self.is_limited {
+            true => self.calls.limit_of(bytes, bytes_a_second),
+            false => Duration::MAX,
+        }
     }
 
     fn call<T: Send + 'static>(
@@ -309,7 +330,7 @@ impl Upload for TimedUpload {
             return Ok(());
         }
         let (mut upload, bytes) = self.take()?;
-        let limit = self.calls.limit_of(bytes.len() as u64, CALL_BYTES_A_SECOND);
+        let limit = self.limit_of(bytes.len() as u64, CALL_BYTES_A_SECOND);
         let upload = self.call(limit, move || {
             upload.write(&bytes)?;
             Ok(upload)
@@ -320,7 +341,7 @@ impl Upload for TimedUpload {
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         let (mut upload, bytes) = self.take()?;
-        let limit = self.calls.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
+        let limit = self.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
         self.call(limit, move || {
             upload.write(&bytes)?;
             upload.finish()
@@ -339,7 +360,7 @@ impl Drop for TimedUpload {
             }
             return;
         }
-        let dropped = self.call(self.calls.limit, move || {
+        let dropped = self.call(self.limit_of(0, 1), move || {
             drop(upload);
             Ok(())
         });

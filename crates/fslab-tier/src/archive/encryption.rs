@@ -173,6 +173,10 @@ impl Archive for EncryptedArchive {
         self.inner.label()
     }
 
+    fn limits_its_calls(&self) -> bool {
+        self.inner.limits_its_calls()
+    }
+
     fn refusal(&self) -> Option<String> {
         self.inner.refusal()
     }

@@ -21,40 +21,41 @@ pub struct ArchiveKindSpec {
     /// One line of help.
     pub help: &'static str,
     /// Returns the directory on this machine, if it is one.
-    pub(super) local_path: fn(&OsStr) -> Option<PathBuf>,
+    pub local_path: fn(&OsStr) -> Option<PathBuf>,
     /// Returns the file that a writer keeps locked.
-    pub(super) lock_file: fn(&OsStr) -> Option<PathBuf>,
+    pub lock_file: fn(&OsStr) -> Option<PathBuf>,
     /// Follows links.
-    pub(super) canonical: fn(&OsStr) -> Result<OsString>,
+    pub canonical: fn(&OsStr) -> Result<OsString>,
     /// Returns whether an archive is there.
-    pub(super) is_made: fn(&OsStr) -> bool,
+    pub is_made: fn(&OsStr) -> bool,
     /// Checks that an archive can be made there.
-    pub(super) check_place: fn(&OsStr) -> Result<()>,
+    pub check_place: fn(&OsStr) -> Result<()>,
     /// Makes an empty archive.
-    pub(super) make: fn(&OsStr, &NewArchive<'_>) -> Result<Cleanup>,
+    pub make: fn(&OsStr, &NewArchive<'_>) -> Result<Cleanup>,
     /// Reads the description of an archive.
-    pub(super) describe: fn(&OsStr) -> Result<ArchiveDescription>,
+    pub describe: fn(&OsStr) -> Result<ArchiveDescription>,
     /// Opens an archive for its owner; takes its lease to write.
-    pub(super) open: OpenArchive,
+    pub open: OpenArchive,
     /// Makes a tree the writer of an archive.
-    pub(super) take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
+    pub take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
     /// Describes the writer of an archive.
-    pub(super) holder: fn(&OsStr) -> Result<String>,
+    pub holder: fn(&OsStr) -> Result<String>,
     /// Returns why a tree may only read.
-    pub(super) refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
+    pub refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
 }
 
 /// Opens an archive of a tier.
-pub(super) type OpenArchive = fn(&OsStr, Id, &Purpose) -> Result<Arc<dyn Archive>>;
+pub type OpenArchive = fn(&OsStr, Id, &Purpose) -> Result<Arc<dyn Archive>>;
 
 /// An archive that is to be made.
-pub(crate) struct NewArchive<'a> {
+#[derive(Clone, Copy)]
+pub struct NewArchive<'a> {
     /// Its identity.
-    pub(crate) id: Id,
+    pub id: Id,
     /// Its tier.
-    pub(crate) owner: Id,
+    pub owner: Id,
     /// Its key, if it is encrypted.
-    pub(crate) key: Option<&'a Key>,
+    pub key: Option<&'a Key>,
 }
 
 /// What an archive is opened for.

@@ -1,10 +1,25 @@
-//! The list of all kinds of archives.
+//! The list of all kinds of archives: those of this crate, and those that the program adds.
+
+use std::sync::OnceLock;
 
 use super::directory;
 use super::kind::ArchiveKindSpec;
 
-/// The kinds, in the order in which they are listed. A plain path means the first.
-pub const ARCHIVE_KINDS: &[&ArchiveKindSpec] = &[&directory::SPEC];
+/// The kinds of this crate. A plain path means the first.
+pub(super) const OWN: &[&ArchiveKindSpec] = &[&directory::SPEC];
+
+/// The kinds of other crates, which the program lists.
+static FOREIGN: OnceLock<&'static [&'static ArchiveKindSpec]> = OnceLock::new();
+
+/// Adds kinds of other crates, once, before any address is parsed. Later calls change nothing.
+pub fn add_archive_kinds(kinds: &'static [&'static ArchiveKindSpec]) {
+    FOREIGN.get_or_init(|| kinds);
+}
+
+/// The kinds, in the order in which they are listed.
+pub fn archive_kinds() -> impl Iterator<Item = &'static ArchiveKindSpec> {
+    OWN.iter().chain(FOREIGN.get().into_iter().copied().flatten()).copied()
+}
 
 #[cfg(test)]
 mod tests {
@@ -12,10 +27,12 @@ mod tests {
 
     #[test]
     fn names_of_kinds_are_unique_schemes() {
-        let mut names: Vec<_> = ARCHIVE_KINDS.iter().map(|kind| kind.name).collect();
-        assert!(names.iter().all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase())));
+        let mut names: Vec<_> = archive_kinds().map(|kind| kind.name).collect();
+        let count = names.len();
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        assert!(names.iter().all(|name| name.bytes().all(is_inner)));
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ARCHIVE_KINDS.len());
+        assert_eq!(names.len(), count);
     }
 }

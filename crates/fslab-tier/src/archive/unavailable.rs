@@ -244,6 +244,10 @@ impl Archive for ReconnectingArchive {
         }
     }
 
+    fn limits_its_calls(&self) -> bool {
+        self.shared.present().is_ok_and(|archive| archive.limits_its_calls())
+    }
+
     fn check(&self) -> io::Result<()> {
         self.call(|archive| archive.check())
     }

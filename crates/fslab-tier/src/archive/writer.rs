@@ -41,7 +41,10 @@ impl Openings {
     }
 
     /// Whether the last opening of an archive is one of this tree.
-    pub(super) fn has_opened(&self, archive: Id, opening: Id) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Errors of the tree.
+    pub fn has_opened(&self, archive: Id, opening: Id) -> Result<bool> {
         let known = self.around.marks.read_openings(&*self.tree);
         let known = known.map_err(Error::below(b""))?;
         let is_it = |known: &Opening| {
@@ -51,7 +54,10 @@ impl Openings {
     }
 
     /// Notes a new opening, before the archive is told.
-    pub(super) fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
+    ///
+    /// # Errors
+    /// Errors of the tree, such as having no room for an xattr.
+    pub fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
         let _changing = self.changing.lock();
         let last = self.around.identities.make();
         let opening = Opening { archive, before: before.unwrap_or(last), last };

@@ -1,6 +1,7 @@
 //! The engine and its layer, over memory and over host directories.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod archive_conformance;
 mod archives;
 mod attributes;
 mod bundles;

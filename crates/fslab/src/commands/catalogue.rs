@@ -6,7 +6,7 @@ use fslab_compare::workload::{Spec as Workload, WORKLOADS};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
 use fslab_probe::ATTRIBUTES;
 use fslab_report::RENDERERS;
-use fslab_tier::archive::ARCHIVE_KINDS;
+use fslab_tier::archive::archive_kinds;
 
 use super::built_in::{PLANS, Text};
 use crate::layers;
@@ -73,7 +73,7 @@ pub fn sections() -> Vec<Section> {
         section("leaves", all_leaves().map(|one| Entry::new(one.name, "", one.help)).collect()),
         section(
             "archives",
-            ARCHIVE_KINDS.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
+            archive_kinds().map(|one| Entry::new(one.name, "", one.help)).collect(),
         ),
         section("workloads", WORKLOADS.iter().map(|one| workload(one)).collect()),
         section("plans", plans.collect()),

@@ -7,7 +7,7 @@ use fslab_compare::workload::{Parameter, Spec as Workload, WORKLOADS};
 use fslab_layers::{LayerSpec, OptionSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
-use fslab_tier::archive::ARCHIVE_KINDS;
+use fslab_tier::archive::archive_kinds;
 use serde_json::{Value, json};
 
 use super::built_in::{PLANS, Text};
@@ -154,7 +154,7 @@ fn all_as_json() -> Value {
     let wants =
         |one: &&Attribute| json!({ "name": one.name, "help": one.help, "wants": one.wants.name() });
     let named = |(name, help)| json!({ "name": name, "help": help });
-    let kinds: Vec<_> = ARCHIVE_KINDS.iter().map(|one| named((one.name, one.help))).collect();
+    let kinds: Vec<_> = archive_kinds().map(|one| named((one.name, one.help))).collect();
     let plan = |one: &Text| json!({ "name": one.name, "help": one.title() });
     let plans: Vec<_> = PLANS.iter().map(plan).collect();
     json!({

@@ -47,6 +47,7 @@ mod tier_kills;
 mod tier_open;
 mod tier_poison;
 mod tier_restless;
+mod tier_s3;
 mod tiering;
 mod unmounting;
 mod upgrading;

@@ -295,9 +295,9 @@ fn archive_is_named_by_url_or_by_path() {
     require_mounting!();
     let (tiered, data) = twofold();
     let tree = shown(tiered.tree());
-    let wrong = ["tier", "attach", tree, "s3://bucket"];
+    let wrong = ["tier", "attach", tree, "vtl:bucket"];
     let (code, message) = run(&wrong);
-    let expected = "fslab: archive 's3://bucket': no such kind of archive; known: dir\n";
+    let expected = "fslab: archive 'vtl:bucket': no such kind of archive; known: dir, s3\n";
     assert_eq!((code, message.as_str()), (3, expected));
     let place = tiered.beside("third one");
     let beside = place.parent().unwrap();

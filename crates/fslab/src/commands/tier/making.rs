@@ -27,8 +27,8 @@ use crate::units::parse_duration;
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// A directory on another disk that becomes an archive: a path, or a URL such as
-    /// dir:/mnt/archive (may be given several times)
+    /// What becomes an archive: a directory on another disk, as a path or a URL such as
+    /// dir:/mnt/archive, or a prefix of a bucket: s3://BUCKET/PREFIX (may be given several times)
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
     /// A new directory outside of the tree for settings and catalogue

@@ -1,0 +1,148 @@
+//! Locations: `//BUCKET/PREFIX`, and behind them options such as `;profile=backup`.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+/// What a location says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The bucket.
+    pub bucket: String,
+    /// What all keys begin with, without a slash at its end.
+    pub prefix: String,
+    /// The profile with the keys, the region and the endpoint; none for those of the environment.
+    pub profile: Option<String>,
+    /// Whether HTTP without TLS is allowed to any host.
+    pub plain_http: bool,
+    /// How long a writer that does not answer keeps its lease.
+    pub lease: Duration,
+    /// How long nothing may move on a connection.
+    pub stall: Duration,
+}
+
+/// The form, for messages.
+pub const FORM: &str = "s3://BUCKET/PREFIX";
+
+/// The lease of a writer unless the address says otherwise, in seconds.
+const LEASE_SECONDS: u64 = 60;
+
+/// The longest lease, in seconds: nobody waits longer for a writer that is gone.
+pub const LEASE_SECONDS_MAX: u64 = 3600;
+
+/// How long nothing may move unless the address says otherwise, in seconds.
+const STALL_SECONDS: u64 = 30;
+
+/// The longest prefix: keys have at most 1024 bytes.
+const PREFIX_BYTES_MAX: usize = 512;
+
+impl Location {
+    /// Reads a location, as it stands behind the scheme.
+    ///
+    /// # Errors
+    /// What is wrong with it, for a message that names it.
+    pub fn parse(location: &OsStr) -> Result<Self, String> {
+        let wrong = |what: &str| format!("{what}; the form is {FORM}");
+        let text = location.to_str().ok_or_else(|| wrong("it is no UTF-8"))?;
+        let text = text.strip_prefix("//").ok_or_else(|| wrong("// must follow the scheme"))?;
+        let (place, options) = text.split_once(';').unwrap_or((text, ""));
+        let (bucket, prefix) = place.split_once('/').ok_or_else(|| wrong("it has no prefix"))?;
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        if !is_bucket(bucket) {
+            return Err(wrong("a bucket is 3 to 63 of a-z, 0-9, . and -"));
+        }
+        if !is_prefix(prefix) {
+            return Err(wrong(
+                "a prefix is one or more names of A-Z, a-z, 0-9, . _ and -, with / between them",
+            ));
+        }
+        let mut parsed = Self {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+            profile: None,
+            plain_http: false,
+            lease: Duration::from_secs(LEASE_SECONDS),
+            stall: Duration::from_secs(STALL_SECONDS),
+        };
+        for option in options.split(';').filter(|option| !option.is_empty()) {
+            parsed.set(option)?;
+        }
+        Ok(parsed)
+    }
+
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        match (name, value) {
+            ("profile", name) if !name.is_empty() => self.profile = Some(name.to_owned()),
+            ("plain-http", "yes") => self.plain_http = true,
+            ("lease", value) => self.lease = seconds(name, value)?,
+            ("stall", value) => self.stall = seconds(name, value)?,
+            _ => {
+                return Err(format!(
+                    "the option '{option}' is not known; known: profile=NAME, plain-http=yes, \
+                     lease=SECONDS, stall=SECONDS"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn seconds(name: &str, value: &str) -> Result<Duration, String> {
+    let seconds = value.parse().ok().filter(|value| (2..=LEASE_SECONDS_MAX).contains(value));
+    let wrong = || format!("{name} is a number of seconds, 2 to {LEASE_SECONDS_MAX}");
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+fn is_bucket(name: &str) -> bool {
+    let is_inner = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.' || byte == b'-'
+    };
+    (3..=63).contains(&name.len()) && name.bytes().all(is_inner) && !name.starts_with('.')
+}
+
+fn is_prefix(prefix: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_name =
+        |name: &str| !name.is_empty() && name != "." && name != ".." && name.bytes().all(is_inner);
+    prefix.len() <= PREFIX_BYTES_MAX && prefix.split('/').all(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Location, String> {
+        Location::parse(OsStr::new(text))
+    }
+
+    #[test]
+    fn location_has_bucket_prefix_and_options() {
+        let plain = parse("//my-bucket/a/b/").unwrap();
+        assert_eq!((plain.bucket.as_str(), plain.prefix.as_str()), ("my-bucket", "a/b"));
+        assert_eq!((plain.profile, plain.plain_http, plain.lease.as_secs()), (None, false, 60));
+        let full = parse("//bucket/p;profile=x;plain-http=yes;lease=5").unwrap();
+        assert_eq!(full.profile.as_deref(), Some("x"));
+        assert_eq!((full.plain_http, full.lease.as_secs()), (true, 5));
+    }
+
+    #[test]
+    fn wrong_locations_are_refused() {
+        for (location, expected) in [
+            ("bucket/p", "// must follow"),
+            ("//bucket", "no prefix"),
+            ("//bucket/", "a prefix is"),
+            ("//bucket/a//b", "a prefix is"),
+            ("//bucket/../b", "a prefix is"),
+            ("//bucket/a b", "a prefix is"),
+            ("//Bucket/p", "a bucket is"),
+            ("//b/p", "a bucket is"),
+            ("//bucket/p;lease=1", "lease is a number"),
+            ("//bucket/p;lease=99999999999999999999", "lease is a number"),
+            ("//bucket/p;plain-http=no", "is not known"),
+            ("//bucket/p;key=secret", "is not known"),
+        ] {
+            let error = parse(location).unwrap_err();
+            assert!(error.contains(expected), "{location}: {error}");
+        }
+    }
+}

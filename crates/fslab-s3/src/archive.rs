@@ -1,0 +1,110 @@
+//! An archive in a bucket.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use fslab_tier::Id;
+use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
+
+use crate::keys::folder;
+use crate::marks::Marks;
+use crate::objects::{Objects, Place, Right};
+use crate::transport::{Failure, Range};
+use crate::upload::S3Upload;
+
+/// An archive in a bucket.
+pub struct S3Archive(Arc<Objects>);
+
+impl S3Archive {
+    /// The archive of such objects.
+    pub fn new(objects: Objects) -> Self {
+        Self(Arc::new(objects))
+    }
+}
+
+impl Archive for S3Archive {
+    fn id(&self) -> Id {
+        self.0.description.id
+    }
+
+    fn label(&self) -> &str {
+        &self.0.label
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match &self.0.right {
+            Right::Refused(why) => Some(why.clone()),
+            Right::Write(_) | Right::Read => None,
+        }
+    }
+
+    /// Requests end where nothing moves, and are not repeated for ever.
+    fn limits_its_calls(&self) -> bool {
+        true
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
+        Ok(Box::new(S3Upload::begin(&self.0, container)?))
+    }
+
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = |place: &Place| {
+            let left = place.length.saturating_sub(offset);
+            let length = left.min(buffer.len() as u64);
+            if length == 0 {
+                return Ok(bytes::Bytes::new());
+            }
+            let range = Range { start: offset, length, whole: place.length };
+            self.0.bucket.read(&place.key.to_string(), range)
+        };
+        let bytes = self.0.with_place(container, read)?;
+        let target = buffer.get_mut(..bytes.len());
+        target.ok_or(ErrorKind::InvalidData)?.copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn length(&self, container: Container) -> io::Result<u64> {
+        Ok(self.0.find(container)?.length)
+    }
+
+    /// Objects with one container lie next to each other in a list.
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        let marked = Marks::read(&self.0.bucket).map_err(Failure::into_io)?.objects();
+        let mut last: Option<Place> = None;
+        let mut tell = |place: Option<Place>| {
+            place.into_iter().for_each(|place| visit(place.key.container.1, place.length));
+        };
+        let listed = self.0.bucket.list(folder(kind), &mut |key, length| {
+            let Some(place) = self.0.place(key, length) else { return true };
+            if marked.contains(&place.key) {
+                return true;
+            }
+            match last {
+                Some(known) if known.key.container == place.key.container => {
+                    last = [known, place].into_iter().max_by_key(|place| place.key.rank());
+                }
+                _ => tell(last.replace(place)),
+            }
+            true
+        });
+        tell(last);
+        listed.map_err(Failure::into_io)
+    }
+
+    /// Each container is an object of its own.
+    fn position(&self, container: Id, offset: u64) -> (u64, u64) {
+        ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
+    }
+
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.0.lease()?;
+        match self.0.versions(container)?.as_slice() {
+            [] => self.0.check(),
+            found => self.0.delete(found),
+        }
+    }
+}

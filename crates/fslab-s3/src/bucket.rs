@@ -1,0 +1,333 @@
+//! Requests on the objects below one prefix of one bucket.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use http::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
+
+use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error, parse};
+use crate::runtime::Pending;
+use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
+
+/// Bytes of an object that is read whole: those that this crate writes are far smaller.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one page of a list; stores answer at most 1000 entries.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+/// Bytes of any other answer.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Entries of a page.
+const PAGE_ENTRIES: usize = 1000;
+/// Pages of a list, so that one without an end is noticed.
+const PAGES_MAX: u32 = 1_000_000;
+
+/// The result of a request.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// What tells one writing of an object from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag(HeaderValue);
+
+/// When an object may be written.
+#[derive(Clone, Copy, Debug)]
+pub enum When<'a> {
+    /// Its name is used once.
+    Always,
+    /// There is none of its name.
+    Absent,
+    /// It is the one of this tag.
+    Matches(&'a Tag),
+}
+
+/// An object that was read whole.
+#[derive(Debug)]
+pub struct Object {
+    /// What it holds.
+    pub bytes: Bytes,
+    /// Its tag.
+    pub tag: Tag,
+}
+
+/// A part of an object that was sent.
+#[derive(Debug)]
+pub struct SentPart {
+    number: u32,
+    tag: Tag,
+}
+
+/// The objects below one prefix.
+pub struct Bucket {
+    transport: Arc<Transport>,
+    bucket: String,
+    prefix: String,
+}
+
+impl Bucket {
+    /// The objects below a prefix, which has no slash at its end.
+    pub fn new(transport: Arc<Transport>, bucket: String, prefix: String) -> Self {
+        Self { transport, bucket, prefix }
+    }
+
+    /// Whether the store answered the last request.
+    pub fn answers(&self) -> bool {
+        self.transport.answers()
+    }
+
+    fn call(&self, purpose: Counter, method: Method, key: &str) -> Call {
+        Call {
+            purpose,
+            method,
+            path: format!("/{}/{}/{key}", self.bucket, self.prefix),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            answer_max: ANSWER_BYTES_MAX,
+            range: None,
+        }
+    }
+
+    /// Reads a small object whole.
+    ///
+    /// # Errors
+    /// [`Cause::NotFound`] if there is none.
+    pub fn get(&self, key: &str) -> Result<Object> {
+        let call = self.call(Counter::Get, Method::GET, key);
+        let answer = self.transport.send(Call { answer_max: WHOLE_BYTES_MAX, ..call })?;
+        let tag = tag_of(&answer)?;
+        Ok(Object { bytes: answer.body, tag })
+    }
+
+    /// The same; none if there is no such object.
+    ///
+    /// # Errors
+    /// Any other failure.
+    pub fn find(&self, key: &str) -> Result<Option<Object>> {
+        match self.get(key) {
+            Ok(object) => Ok(Some(object)),
+            Err(failure) if failure.cause == Cause::NotFound => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Reads a part of an object.
+    ///
+    /// # Errors
+    /// [`Cause::NotFound`] if there is none.
+    pub fn read(&self, key: &str, range: Range) -> Result<Bytes> {
+        let mut call = self.call(Counter::Get, Method::GET, key);
+        let last = range.start + (range.length - 1);
+        call.headers.push((RANGE, text(&format!("bytes={}-{last}", range.start))?));
+        call.answer_max = usize::try_from(range.length).unwrap_or(usize::MAX);
+        call.range = Some(range);
+        Ok(self.transport.send(call)?.body)
+    }
+
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// [`Cause::Condition`] if the condition does not hold, or an earlier attempt wrote it.
+    pub fn put(&self, key: &str, body: Bytes, when: When<'_>) -> Result<Tag> {
+        let mut call = self.call(Counter::Put, Method::PUT, key);
+        match when {
+            When::Always => {}
+            When::Absent => call.headers.push((IF_NONE_MATCH, HeaderValue::from_static("*"))),
+            When::Matches(tag) => call.headers.push((IF_MATCH, tag.0.clone())),
+        }
+        tag_of(&self.transport.send(Call { body, ..call })?)
+    }
+
+    /// Deletes an object, if there is one.
+    ///
+    /// # Errors
+    /// Failures of the request. It may still be done later.
+    pub fn delete(&self, key: &str) -> Result<()> {
+        match self.transport.send(self.call(Counter::Delete, Method::DELETE, key)) {
+            Err(failure) if failure.cause != Cause::NotFound => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `visit` with the name of each object below the prefix, and its bytes, until that
+    /// answers `false`.
+    ///
+    /// # Errors
+    /// Failures of the requests, or a list that does not end.
+    pub fn list(&self, begin: &str, visit: &mut dyn FnMut(&str, u64) -> bool) -> Result<()> {
+        let (whole, mut token) = (format!("{}/{begin}", self.prefix), None::<String>);
+        for _ in 0..PAGES_MAX {
+            let mut query =
+                vec![("list-type", "2".to_owned()), ("max-keys", PAGE_ENTRIES.to_string())];
+            query.push(("prefix", whole.clone()));
+            query.extend(token.clone().map(|token| ("continuation-token", token)));
+            let page: ObjectsPage = self.page(query)?;
+            for object in &page.contents {
+                let Some(key) = self.below(&object.key, &whole) else { continue };
+                if !visit(key, object.size) {
+                    return Ok(());
+                }
+            }
+            let next = page.next_continuation_token.filter(|_| page.is_truncated);
+            match next {
+                None if page.is_truncated => return Err(endless()),
+                None => return Ok(()),
+                Some(next) if Some(&next) == token.as_ref() => return Err(endless()),
+                next => token = next,
+            }
+        }
+        Err(endless())
+    }
+
+    /// Whether there is any object whose name begins so.
+    ///
+    /// # Errors
+    /// Failures of the request.
+    pub fn has_any(&self, begin: &str) -> Result<bool> {
+        let mut found = false;
+        self.list(begin, &mut |_, _| {
+            found = true;
+            false
+        })?;
+        Ok(found)
+    }
+
+    fn page<T: serde::de::DeserializeOwned>(
+        &self,
+        query: Vec<(&'static str, String)>,
+    ) -> Result<T> {
+        let mut call = self.call(Counter::List, Method::GET, "");
+        call.path = format!("/{}", self.bucket);
+        let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call })?;
+        parse(&answer.body).ok_or_else(|| Failure::wrong("the store answers no list"))
+    }
+
+    /// The name of an object below the prefix; none of one that was not asked for.
+    fn below<'a>(&self, key: &'a str, whole: &str) -> Option<&'a str> {
+        let key = key.starts_with(whole).then_some(key)?;
+        key.strip_prefix(&self.prefix)?.strip_prefix('/')
+    }
+
+    /// Begins to write an object in parts.
+    ///
+    /// # Errors
+    /// Failures of the request.
+    pub fn begin_parts(&self, key: &str) -> Result<String> {
+        let mut call = self.call(Counter::Put, Method::POST, key);
+        call.query.push(("uploads", String::new()));
+        let answer = self.transport.send(call)?;
+        let begun: Option<BegunUpload> = parse(&answer.body);
+        let begun = begun.filter(|begun| !begun.upload_id.is_empty());
+        Ok(begun.ok_or_else(|| Failure::wrong("the store names no upload"))?.upload_id)
+    }
+
+    /// Begins to send a part. Parts are counted from 1.
+    ///
+    /// # Errors
+    /// If the runtime can't be made.
+    pub fn send_part(
+        &self,
+        key: &str,
+        upload: &str,
+        (number, body): (u32, Bytes),
+    ) -> Result<Pending<Result<Answer>>> {
+        let mut call = self.call(Counter::Put, Method::PUT, key);
+        call.query.push(("partNumber", number.to_string()));
+        call.query.push(("uploadId", upload.to_owned()));
+        self.transport.begin(Call { body, ..call })
+    }
+
+    /// Waits until a part was sent.
+    ///
+    /// # Errors
+    /// Failures of the request.
+    pub fn sent_part(number: u32, sending: Pending<Result<Answer>>) -> Result<SentPart> {
+        let sent = sending.wait().unwrap_or_else(|error| Err(Failure::local(&error)))?;
+        Ok(SentPart { number, tag: tag_of(&sent)? })
+    }
+
+    /// Makes the object of its parts.
+    ///
+    /// # Errors
+    /// Failures of the request; then it may be there all the same.
+    pub fn end_parts(&self, key: &str, upload: &str, parts: &[SentPart]) -> Result<()> {
+        let mut body = String::from("<CompleteMultipartUpload>");
+        for SentPart { number, tag } in parts {
+            let tag = escaped(tag.0.to_str().unwrap_or_default());
+            body += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
+        }
+        body += "</CompleteMultipartUpload>";
+        let mut call = self.call(Counter::Put, Method::POST, key);
+        call.query.push(("uploadId", upload.to_owned()));
+        call.headers.push((CONTENT_TYPE, HeaderValue::from_static("application/xml")));
+        let answer = self.transport.send(Call { body: body.into(), ..call })?;
+        // A store that needs long answers success at once, and the outcome later.
+        match error(&answer.body) {
+            None => Ok(()),
+            Some(told) => Err(Failure::wrong(format!(
+                "the store can't join the parts: {}",
+                told.code.chars().take(80).collect::<String>()
+            ))),
+        }
+    }
+
+    /// Drops the parts of an object that is not to be made.
+    ///
+    /// # Errors
+    /// Failures of the request.
+    pub fn drop_parts(&self, key: &str, upload: &str) -> Result<()> {
+        let mut call = self.call(Counter::Delete, Method::DELETE, key);
+        call.query.push(("uploadId", upload.to_owned()));
+        match self.transport.send(call) {
+            Err(failure) if failure.cause != Cause::NotFound => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of objects below the prefix that are being written in parts, and of those uploads.
+    ///
+    /// # Errors
+    /// [`Cause::Unsupported`] if the store keeps no list; failures of the requests.
+    pub fn begun_parts(&self) -> Result<Vec<(String, String)>> {
+        let (whole, mut found) = (format!("{}/", self.prefix), Vec::new());
+        let mut marker = None::<(String, String)>;
+        for _ in 0..PAGES_MAX {
+            let mut query = vec![("uploads", String::new()), ("prefix", whole.clone())];
+            if let Some((key, upload)) = marker.clone() {
+                query.extend([("key-marker", key), ("upload-id-marker", upload)]);
+            }
+            let page: UploadsPage = self.page(query)?;
+            for ListedUpload { key, upload_id } in page.uploads {
+                if let Some(key) = self.below(&key, &whole) {
+                    found.push((key.to_owned(), upload_id));
+                }
+            }
+            if !page.is_truncated {
+                return Ok(found);
+            }
+            let next = page.next_key_marker.zip(page.next_upload_id_marker);
+            if next.is_none() || next == marker {
+                return Err(endless());
+            }
+            marker = next;
+        }
+        Err(endless())
+    }
+}
+
+fn endless() -> Failure {
+    Failure::wrong("the store answers a list that does not end")
+}
+
+fn tag_of(answer: &Answer) -> Result<Tag> {
+    let tag = answer.headers.get(ETAG).filter(|tag| !tag.is_empty()).cloned();
+    let tag = tag.filter(|tag| tag.to_str().is_ok());
+    tag.map(Tag).ok_or_else(|| Failure::wrong("the store answers no ETag"))
+}
+
+fn text(value: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(value).map_err(|error| Failure::wrong(error.to_string()))
+}
+
+/// A text between tags.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,228 @@
+//! Keys, region and endpoint: from the environment, else from a profile.
+//!
+//! Secrets are kept in memory only. Once some were read, the program writes no core dump.
+
+use std::env;
+use std::fmt;
+
+use object_store::aws::AwsCredential;
+use reqwest::Url;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::address::Location;
+use crate::profiles::{self, Lacking, Profile};
+
+/// The region of stores that have none.
+const USUAL_REGION: &str = "us-east-1";
+
+/// How to get at a store.
+pub struct Access {
+    /// The keys.
+    pub credential: AwsCredential,
+    /// The region that requests are signed for.
+    pub region: String,
+    /// Where the store is.
+    pub endpoint: Url,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Access to {}", self.endpoint)
+    }
+}
+
+impl Access {
+    /// Finds how to get at the store of a location.
+    ///
+    /// # Errors
+    /// What is lacking, in one line.
+    pub fn find(location: &Location) -> Result<Self, Lacking> {
+        let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let access = Self::find_in(location, &set, &profiles::read)?;
+        forbid_core_dumps();
+        Ok(access)
+    }
+
+    /// The same, with the given environment and profiles.
+    fn find_in(
+        location: &Location,
+        set: &dyn Fn(&str) -> Option<String>,
+        read: &dyn Fn(&str, bool) -> Result<Profile, Lacking>,
+    ) -> Result<Self, Lacking> {
+        let named = location.profile.is_some();
+        // What an address names counts more than the environment, which is for all archives.
+        let from = |name: &str| set(name).filter(|_| !named);
+        let keys = from("AWS_ACCESS_KEY_ID").zip(from("AWS_SECRET_ACCESS_KEY"));
+        let region = from("AWS_REGION").or_else(|| from("AWS_DEFAULT_REGION"));
+        let endpoint = from("AWS_ENDPOINT_URL_S3").or_else(|| from("AWS_ENDPOINT_URL"));
+        let name = location.profile.clone().or_else(|| set("AWS_PROFILE"));
+        let is_named = name.is_some();
+        let name = name.unwrap_or_else(|| "default".to_owned());
+        let is_complete = keys.is_some() && region.is_some() && endpoint.is_some();
+        let profile = match is_complete {
+            true => Profile::default(),
+            false => read(&name, is_named && (named || keys.is_none()))?,
+        };
+        let (key_id, secret_key, token) = match keys {
+            Some((id, secret)) => (id, secret, from("AWS_SESSION_TOKEN")),
+            None => profile.keys(&name)?,
+        };
+        for value in [Some(&key_id), Some(&secret_key), token.as_ref()].into_iter().flatten() {
+            if !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err("a key or token holds characters that no key has".to_owned());
+            }
+        }
+        let region = region.or(profile.region);
+        let endpoint = endpoint.or(profile.endpoint_url);
+        let endpoint = match (endpoint, &region) {
+            (Some(endpoint), _) => endpoint,
+            (None, Some(region)) => format!("https://s3.{region}.amazonaws.com"),
+            (None, None) => {
+                return Err("no region and no endpoint: set AWS_REGION or AWS_ENDPOINT_URL, or \
+                            `region` or `endpoint_url` in a profile"
+                    .to_owned());
+            }
+        };
+        let region = region.unwrap_or_else(|| USUAL_REGION.to_owned());
+        if !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return Err("the region holds characters that no region has".to_owned());
+        }
+        let endpoint = checked_endpoint(&endpoint, location.plain_http)?;
+        Ok(Self { credential: AwsCredential { key_id, secret_key, token }, region, endpoint })
+    }
+
+    /// The store, for messages.
+    pub fn host(&self) -> String {
+        let host = self.endpoint.host_str().unwrap_or("?");
+        self.endpoint.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
+    /// A text without the keys that a store may have put into it.
+    pub fn scrubbed(&self, text: &str) -> String {
+        let AwsCredential { key_id, secret_key, token } = &self.credential;
+        let secrets = [Some(secret_key), token.as_ref(), Some(key_id)];
+        let scrub = |text: String, secret: &String| text.replace(secret.as_str(), "***");
+        secrets.into_iter().flatten().filter(|one| !one.is_empty()).fold(text.to_owned(), scrub)
+    }
+}
+
+/// An endpoint is a host: what else a URL may have would not be signed, or be shown.
+fn checked_endpoint(text: &str, plain_http: bool) -> Result<Url, Lacking> {
+    let wrong = |what: &str| format!("the endpoint {what}: set AWS_ENDPOINT_URL to https://HOST");
+    let url: Url = text.parse().map_err(|error| wrong(&format!("is no URL ({error})")))?;
+    let has_more = !url.username().is_empty()
+        || url.password().is_some()
+        || url.path() != "/"
+        || url.query().is_some()
+        || url.fragment().is_some();
+    if has_more || url.host_str().is_none() {
+        return Err(wrong("must be a scheme and a host, and a port where it has one"));
+    }
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if plain_http || is_loopback(&url) => Ok(url),
+        "http" => Err(format!(
+            "the endpoint {url} has no TLS: anybody on the way may read and change what is sent; \
+             to use it all the same, add ;plain-http=yes to the address"
+        )),
+        _ => Err(wrong("must begin with https://")),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// A limit of one byte forbids a dump to a file, and, by a rule of its own in the kernel, to a
+/// program as well, which a limit of zero does not.
+fn forbid_core_dumps() {
+    let limit = getrlimit(Resource::Core);
+    let maximum = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum }) {
+        // The limit may be zero for good, which forbids files at least.
+        tracing::debug!(%error, "core dumps are not forbidden");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "sec")];
+
+    fn find(
+        address: &str,
+        set: &[(&str, &str)],
+        profile: Option<Profile>,
+    ) -> Result<Access, Lacking> {
+        let location = Location::parse(OsStr::new(address)).unwrap();
+        let set: HashMap<_, _> = set.iter().copied().collect();
+        let set = |name: &str| set.get(name).map(|value| (*value).to_owned());
+        let read = |name: &str, _: bool| profile.clone().ok_or_else(|| format!("no {name}"));
+        Access::find_in(&location, &set, &read)
+    }
+
+    fn profile() -> Profile {
+        Profile {
+            key_id: Some("profile-id".to_owned()),
+            secret_key: Some("profile-secret".to_owned()),
+            region: Some("eu-north-1".to_owned()),
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn named_profile_counts_more_than_the_environment() {
+        let environment = [KEYS[0], KEYS[1], ("AWS_REGION", "us-west-2")];
+        let own = find("//bucket/p", &environment, Some(profile())).unwrap();
+        assert_eq!((own.credential.key_id.as_str(), own.region.as_str()), ("id", "us-west-2"));
+        let named = find("//bucket/p;profile=x", &environment, Some(profile())).unwrap();
+        assert_eq!(named.credential.key_id, "profile-id");
+        assert_eq!(named.endpoint.as_str(), "https://s3.eu-north-1.amazonaws.com/");
+    }
+
+    #[test]
+    fn plain_http_is_for_loopback_unless_asked_for() {
+        for (endpoint, address, is_allowed) in [
+            ("http://127.0.0.1:9", "//bucket/p", true),
+            ("http://[::1]:9", "//bucket/p", true),
+            ("http://localhost:9", "//bucket/p", false),
+            ("http://127.0.0.1.example:9", "//bucket/p", false),
+            ("http://10.0.0.1", "//bucket/p", false),
+            ("http://10.0.0.1", "//bucket/p;plain-http=yes", true),
+            ("https://10.0.0.1", "//bucket/p", true),
+            ("ftp://127.0.0.1", "//bucket/p", false),
+            ("https://user:word@host", "//bucket/p", false),
+            ("https://host/path", "//bucket/p", false),
+            ("no url", "//bucket/p", false),
+        ] {
+            let set = [KEYS[0], KEYS[1], ("AWS_ENDPOINT_URL", endpoint)];
+            let found = find(address, &set, Some(Profile::default()));
+            assert_eq!(found.is_ok(), is_allowed, "{endpoint} {address} {found:?}");
+        }
+    }
+
+    #[test]
+    fn lacking_keys_and_places_are_named() {
+        let missing = find("//bucket/p", &[], Some(Profile::default())).unwrap_err();
+        assert!(missing.contains("AWS_ACCESS_KEY_ID"), "{missing}");
+        let nowhere = find("//bucket/p", &KEYS, Some(Profile::default())).unwrap_err();
+        assert!(nowhere.contains("AWS_REGION"), "{nowhere}");
+        let broken = [KEYS[0], ("AWS_SECRET_ACCESS_KEY", "a\nb"), ("AWS_REGION", "x")];
+        assert!(find("//bucket/p", &broken, Some(Profile::default())).is_err());
+    }
+
+    #[test]
+    fn secrets_are_scrubbed_from_text_and_never_shown() {
+        let set = [KEYS[0], ("AWS_SECRET_ACCESS_KEY", "S3cr3t"), ("AWS_SESSION_TOKEN", "T0ken")];
+        let access = find("//bucket/p", &set, Some(profile())).unwrap();
+        let told = access.scrubbed("with S3cr3t and T0ken, yes S3cr3t");
+        assert_eq!(told, "with *** and ***, yes ***");
+        assert!(!format!("{access:?}").contains("S3cr3t"));
+    }
+}

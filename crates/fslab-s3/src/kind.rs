@@ -1,0 +1,305 @@
+//! What the kind declares, and how such an archive is made, opened and taken over.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fslab_tier::archive::{
+    Archive, ArchiveDescription, ArchiveKindSpec, Cipher, Encryption, FoundRecord, NewArchive,
+    Purpose, Writer, WriterRecord,
+};
+use fslab_tier::{Cleanup, Error, Id, Result};
+
+use crate::address::Location;
+use crate::archive::S3Archive;
+use crate::bucket::{Bucket, When};
+use crate::credentials::Access;
+use crate::keys::{CONTAINERS, ContainerKey, DESCRIPTION};
+use crate::lease::{FoundLease, Lease, Refused, Wish};
+use crate::marks::Marks;
+use crate::objects::{Objects, Right};
+use crate::probe::probe;
+use crate::transport::{Cause, Failure, Transport};
+
+/// Of the layout of the bucket.
+const VERSION: u32 = 1;
+
+/// The kind `s3`.
+pub const SPEC: ArchiveKindSpec = ArchiveKindSpec {
+    name: "s3",
+    help: "an S3-compatible store: s3://BUCKET/PREFIX, with credentials, region and endpoint from \
+           the environment (AWS_...) or a profile (;profile=NAME)",
+    local_path: |_| None,
+    lock_file: |_| None,
+    canonical: |location| Ok(OsString::from(location)),
+    is_made: |location| Store::at(location).and_then(|store| store.describe()).is_ok(),
+    check_place: |location| Store::at(location)?.check_place(),
+    make: |location, new| Store::at(location)?.make(new),
+    describe: |location| Store::at(location)?.describe(),
+    open: |location, owner, purpose| {
+        let store = Store::at(location)?;
+        Ok(Arc::new(store.open(owner, purpose)?) as Arc<dyn Archive>)
+    },
+    take_over: |location, owner, writer| Store::at(location)?.take_over(owner, writer),
+    holder: |location| Store::at(location)?.holder(),
+    refusal: |location, writer| {
+        let store = Store::at(location)?;
+        let description = store.describe()?;
+        store.refusal(description.id, writer)
+    },
+};
+
+/// A place for an archive.
+pub struct Store {
+    label: String,
+    lease: Duration,
+    bucket: Arc<Bucket>,
+}
+
+impl Store {
+    /// The place of a location, with the credentials of this user.
+    fn at(location: &OsStr) -> Result<Self> {
+        let label = format!("s3:{}", location.to_string_lossy());
+        let parsed = Location::parse(location)
+            .map_err(|what| Error::Refused { what: format!("archive '{label}': {what}") })?;
+        let access = Access::find(&parsed)
+            .map_err(|what| Error::Missing { archive: label.clone(), what })?;
+        Self::of(label, parsed, access)
+    }
+
+    /// The place of a location, with such access.
+    ///
+    /// # Errors
+    /// If there is no TLS.
+    pub fn of(label: String, parsed: Location, access: Access) -> Result<Self> {
+        let failed =
+            |failure: Failure| Error::Remote { archive: label.clone(), source: failure.into_io() };
+        let transport = Arc::new(Transport::new(access, parsed.stall).map_err(failed)?);
+        let bucket = Arc::new(Bucket::new(transport, parsed.bucket, parsed.prefix));
+        Ok(Self { label, lease: parsed.lease, bucket })
+    }
+
+    fn no_archive(&self, what: impl Into<String>) -> Error {
+        Error::NoRemoteArchive { archive: self.label.clone(), what: what.into() }
+    }
+
+    fn failed(&self, failure: Failure) -> Error {
+        match failure.cause {
+            Cause::NoBucket => self.no_archive(failure.to_string()),
+            _ => Error::Remote { archive: self.label.clone(), source: failure.into_io() },
+        }
+    }
+
+    fn refused(&self, refused: Refused) -> Error {
+        match refused {
+            Refused::Held(why) => self.no_archive(why),
+            Refused::Failed(failure) => self.failed(failure),
+            Refused::Tree(error) => error,
+        }
+    }
+
+    /// Reads what the archive says of itself.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn describe(&self) -> Result<ArchiveDescription> {
+        let found = self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
+        // One that was made and taken back is empty.
+        let found = found.filter(|found| !found.bytes.is_empty());
+        let found = found
+            .ok_or_else(|| self.no_archive(format!("is no archive: it has no {DESCRIPTION}")))?;
+        let text = std::str::from_utf8(&found.bytes);
+        let text = text.map_err(|error| self.no_archive(format!("{DESCRIPTION}: {error}")))?;
+        let description: ArchiveDescription = toml::from_str(text)
+            .map_err(|error| self.no_archive(format!("{DESCRIPTION}: {}", error.message())))?;
+        match description.version {
+            VERSION => Ok(description),
+            version => Err(self.no_archive(format!("is of version {version}"))),
+        }
+    }
+
+    fn describe_own(&self, owner: Id) -> Result<ArchiveDescription> {
+        let description = self.describe()?;
+        if description.owner == owner {
+            return Ok(description);
+        }
+        Err(self.no_archive(format!("belongs to tier {}, not to {owner}", description.owner)))
+    }
+
+    /// Whether an archive can be made there: the store answers, and its conditions hold.
+    fn check_place(&self) -> Result<()> {
+        let found = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
+        found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
+    }
+
+    /// Makes an archive, unless somebody else makes one there. Nothing with a fixed name is ever
+    /// deleted: what is taken back becomes empty, if it is still what was written.
+    ///
+    /// # Errors
+    /// If something is there, or the store is not fit.
+    pub fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
+        self.check_place()?;
+        let cipher = Cipher::Chacha20Poly1305;
+        let encryption = new.key.map(|key| Encryption { cipher, key: key.mark(new.id) });
+        let description =
+            ArchiveDescription { version: VERSION, id: new.id, owner: new.owner, encryption };
+        let text = toml::to_string(&description)
+            .map_err(|error| self.no_archive(format!("{DESCRIPTION}: {error}")))?;
+        let found = self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
+        let when = match &found {
+            Some(found) if found.bytes.is_empty() => When::Matches(&found.tag),
+            Some(_) => return Err(self.taken()),
+            None => When::Absent,
+        };
+        for folder in CONTAINERS {
+            if self.bucket.has_any(folder).map_err(|failure| self.failed(failure))? {
+                let what = "is not empty; an archive wants a prefix of its own";
+                return Err(self.no_archive(what));
+            }
+        }
+        let tag = match self.bucket.put(DESCRIPTION, text.clone().into(), when) {
+            Ok(tag) => tag,
+            Err(failure) if failure.cause == Cause::Condition => {
+                let found =
+                    self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
+                // An earlier attempt may have been done after all: identities are random.
+                let own = found.filter(|found| found.bytes == text.as_bytes());
+                own.ok_or_else(|| self.taken())?.tag
+            }
+            Err(failure) => return Err(self.failed(failure)),
+        };
+        let (bucket, label) = (Arc::clone(&self.bucket), self.label.clone());
+        Ok(Cleanup::by(move || {
+            let emptied = bucket.put(DESCRIPTION, Bytes::new(), When::Matches(&tag));
+            if let Err(failure) = emptied {
+                tracing::warn!("{label}: was made, and can't be taken back: {failure}");
+            }
+        }))
+    }
+
+    fn taken(&self) -> Error {
+        self.no_archive("is an archive already; attach it with `fslab tier attach`")
+    }
+
+    /// Opens the archive.
+    ///
+    /// # Errors
+    /// If it is another tier's, or in use.
+    pub fn open(&self, owner: Id, purpose: &Purpose) -> Result<S3Archive> {
+        let description = self.describe_own(owner)?;
+        let (right, deleted) = match purpose {
+            Purpose::Read => (Right::Read, self.marked()?),
+            Purpose::Write(writer) => self.right(description.id, writer.as_ref())?,
+        };
+        let (bucket, label) = (Arc::clone(&self.bucket), self.label.clone());
+        Ok(S3Archive::new(Objects::new(bucket, label, description, right, deleted)))
+    }
+
+    /// Objects that whoever takes over would delete.
+    fn marked(&self) -> Result<HashSet<ContainerKey>> {
+        let marks = Marks::read(&self.bucket).map_err(|failure| self.failed(failure))?;
+        Ok(marks.objects())
+    }
+
+    /// What a tree may do. To write takes the lease, and settles what earlier writers left.
+    fn right(
+        &self,
+        archive: Id,
+        writer: Option<&Writer>,
+    ) -> Result<(Right, HashSet<ContainerKey>)> {
+        let conditions = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
+        let refusal = match conditions.refusal() {
+            Some(why) => Some(format!("is only read: {why}")),
+            None => self.refusal(archive, writer)?,
+        };
+        if let Some(refusal) = refusal {
+            return Ok((Right::Refused(refusal), self.marked()?));
+        }
+        let record = |known: Option<&WriterRecord>| {
+            Ok(match writer {
+                Some(writer) => Some(WriterRecord::of_opening(writer, archive, known)),
+                None => known.cloned(),
+            })
+        };
+        let lease = self.take_lease(&record)?;
+        let failed = |failure| self.failed(failure);
+        let left = Marks::settle(&self.bucket, &lease).map_err(failed)?;
+        self.drop_unfinished(&lease).map_err(failed)?;
+        lease.note_begun().map_err(failed)?;
+        Ok((Right::Write(lease), left))
+    }
+
+    fn take_lease(
+        &self,
+        record: &dyn Fn(Option<&WriterRecord>) -> Result<Option<WriterRecord>>,
+    ) -> Result<Arc<Lease>> {
+        let wish = Wish { lease: self.lease, record };
+        Lease::take(&self.bucket, &wish).map_err(|refused| self.refused(refused))
+    }
+
+    /// Drops parts that earlier writers left; those of other programs are not touched.
+    fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
+        let begun = match self.bucket.begun_parts() {
+            Ok(begun) => begun,
+            Err(failure) if failure.cause == Cause::Unsupported => {
+                tracing::warn!(
+                    "{}: unfinished uploads stay, since the store does not list them",
+                    self.label
+                );
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        for (key, upload) in begun {
+            let is_earlier = key
+                .parse::<ContainerKey>()
+                .is_ok_and(|found| found.session.epoch < lease.session().epoch);
+            if !is_earlier {
+                continue;
+            }
+            if let Err(failure) = self.bucket.drop_parts(&key, &upload) {
+                tracing::warn!("{}: an unfinished upload stays: {failure}", self.label);
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, archive: Id, writer: Option<&Writer>) -> Result<Option<String>> {
+        let failed = |failure| self.failed(failure);
+        let found = FoundLease::read(&self.bucket).map_err(failed)?;
+        let found = found.writer(&self.bucket).map_err(failed)?;
+        // Only a tree that was made again asks whether anything was written.
+        let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
+        let mut is_fresh = true;
+        for folder in CONTAINERS.into_iter().filter(|_| is_asked) {
+            is_fresh &= !self.bucket.has_any(folder).map_err(failed)?;
+        }
+        found.refusal((archive, &self.label), writer, is_fresh)
+    }
+
+    /// Makes a tree the writer.
+    ///
+    /// # Errors
+    /// If the archive is another tier's, or in use.
+    pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
+        let description = self.describe_own(owner)?;
+        self.check_place()?;
+        let record =
+            |_: Option<&WriterRecord>| WriterRecord::of_take_over(writer, description.id).map(Some);
+        // Given back at once: the tree takes it when it is used.
+        self.take_lease(&record).map(drop)
+    }
+
+    fn holder(&self) -> Result<String> {
+        let failed = |failure| self.failed(failure);
+        let found = FoundLease::read(&self.bucket).map_err(failed)?;
+        Ok(match found.writer(&self.bucket).map_err(failed)? {
+            FoundRecord::Tree(known) => known.holder(),
+            FoundRecord::Nothing | FoundRecord::Damaged => {
+                "does not say which tree writes to it".to_owned()
+            }
+        })
+    }
+}

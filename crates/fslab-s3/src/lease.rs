@@ -1,0 +1,459 @@
+//! The lease of an archive: who may write to it.
+//!
+//! A writer claims the next *epoch* by making an object that nobody else can make, then writes the
+//! lease on the condition that it is still the one that was read. From then on each of the writer
+//! before has failed conditions. Before an outcome counts that must not come from a former writer,
+//! the writer renews the lease (`fence`): if that succeeds, nobody had taken over by then.
+//!
+//! Clocks only decide how long somebody who wants the lease waits for a writer that does not renew
+//! it. Neither the lease nor any other object with a fixed name is ever deleted, so no request that
+//! was held up on its way can remove one that is newer.
+
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fslab_tier::archive::{FoundRecord, WriterRecord};
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+use crate::address::LEASE_SECONDS_MAX;
+use crate::bucket::{Bucket, Tag, When};
+use crate::keys::{EPOCHS, LEASE, Session, begun_key, epoch_key, epoch_of};
+use crate::random::random;
+use crate::transport::{Cause, Failure};
+
+mod process;
+
+const VERSION: u32 = 1;
+
+/// How often a writer renews its lease within the time that it lasts.
+const RENEWALS: u32 = 4;
+
+/// How often somebody looks whether a lease that is held changes, within the time that it lasts.
+const LOOKS: u32 = 12;
+
+/// How often the lease is asked for anew where others ask at the same moment.
+const ROUNDS: u32 = 5;
+
+/// What the lease says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseText {
+    version: u32,
+    epoch: u64,
+    /// In hexadecimal: TOML has no unsigned numbers of 64 bits.
+    nonce: String,
+    /// Counts writings of the lease by its holder, so that no two are alike.
+    renewal: u64,
+    is_held: bool,
+    lease_seconds: u64,
+    /// The holder, for messages.
+    holder: String,
+    /// What tells whether the holder's process still runs, on its own machine.
+    process: String,
+    /// Which tree writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    writer: Option<WriterRecord>,
+}
+
+/// The lease as it was found.
+pub enum FoundLease {
+    /// There is none: nobody wrote yet, or it was lost.
+    Nothing,
+    /// It can't be read.
+    Damaged(Tag),
+    /// It says this.
+    Text(Box<LeaseText>, Tag),
+}
+
+impl FoundLease {
+    /// Reads the lease.
+    ///
+    /// # Errors
+    /// Failures of the request.
+    pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
+        let Some(found) = bucket.find(LEASE)? else { return Ok(Self::Nothing) };
+        let text = std::str::from_utf8(&found.bytes).ok();
+        let text = text.and_then(|text| toml::from_str::<LeaseText>(text).ok());
+        Ok(match text.filter(|text| text.version == VERSION) {
+            Some(text) => Self::Text(Box::new(text), found.tag),
+            None => Self::Damaged(found.tag),
+        })
+    }
+
+    /// The tree that writes. Where the lease was lost, the writer that began last knows it.
+    ///
+    /// # Errors
+    /// Failures of the requests.
+    pub fn writer(&self, bucket: &Bucket) -> Result<FoundRecord, Failure> {
+        if let Self::Text(text, _) = self {
+            let writer = text.writer.clone();
+            return Ok(writer.map_or(FoundRecord::Nothing, FoundRecord::Tree));
+        }
+        let begun = Epochs::read(bucket)?.begun;
+        let Some(begun) = begun else { return Ok(FoundRecord::Nothing) };
+        let Some(found) = bucket.find(&begun_key(begun))? else { return Ok(FoundRecord::Damaged) };
+        let text = std::str::from_utf8(&found.bytes).ok();
+        let text = text.and_then(|text| toml::from_str::<LeaseText>(text).ok());
+        let Some(text) = text else { return Ok(FoundRecord::Damaged) };
+        Ok(text.writer.map_or(FoundRecord::Nothing, FoundRecord::Tree))
+    }
+
+    fn tag(&self) -> Option<&Tag> {
+        match self {
+            Self::Nothing => None,
+            Self::Damaged(tag) | Self::Text(_, tag) => Some(tag),
+        }
+    }
+}
+
+/// The epochs that objects tell of.
+#[derive(Debug, Default)]
+pub struct Epochs {
+    /// The last one that was claimed; 0 for none.
+    pub last: u64,
+    /// The last one whose writer began.
+    pub begun: Option<u64>,
+    /// The names of all.
+    keys: Vec<String>,
+}
+
+impl Epochs {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Failures of the requests.
+    pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
+        let mut epochs = Self::default();
+        bucket.list(EPOCHS, &mut |key, _| {
+            if let Some((epoch, has_begun)) = epoch_of(key) {
+                epochs.last = epochs.last.max(epoch);
+                epochs.begun = epochs.begun.max(has_begun.then_some(epoch));
+                epochs.keys.push(key.to_owned());
+            }
+            true
+        })?;
+        Ok(epochs)
+    }
+}
+
+/// What is known of a writer that wants the lease.
+pub struct Wish<'a> {
+    /// How long the lease lasts.
+    pub lease: Duration,
+    /// What the lease is to say of the tree, after what it said before.
+    pub record: &'a dyn Fn(Option<&WriterRecord>) -> fslab_tier::Result<Option<WriterRecord>>,
+}
+
+/// Why the lease can't be had.
+pub enum Refused {
+    /// Somebody has it: a sentence for people.
+    Held(String),
+    /// The store failed.
+    Failed(Failure),
+    /// The tree failed.
+    Tree(fslab_tier::Error),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The lease, as its holder has it. Dropped, it is given back.
+pub struct Lease {
+    bucket: Arc<Bucket>,
+    session: Session,
+    duration: Duration,
+    /// Calls of [`Self::fence`], in their order.
+    asked: AtomicU64,
+    state: Mutex<State>,
+    /// Why it is no longer held. Who only asks for this waits for no renewal.
+    lost: OnceLock<String>,
+    /// The thread that renews it has to end.
+    ended: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct State {
+    text: LeaseText,
+    tag: Tag,
+    /// Calls of [`Lease::fence`] that the last renewal began after.
+    covered: u64,
+}
+
+impl Lease {
+    /// Takes the lease. If somebody has it who does not renew it, that takes as long as it lasts.
+    ///
+    /// # Errors
+    /// If it is held and renewed.
+    pub fn take(bucket: &Arc<Bucket>, wish: &Wish<'_>) -> Result<Arc<Self>, Refused> {
+        for _ in 0..ROUNDS {
+            let found = wait_until_free(bucket)?;
+            let (known, before) = match &found {
+                FoundLease::Text(text, _) => (text.writer.clone(), text.epoch),
+                _ => match found.writer(bucket)? {
+                    FoundRecord::Tree(known) => (Some(known), 0),
+                    FoundRecord::Nothing | FoundRecord::Damaged => (None, 0),
+                },
+            };
+            let last = Epochs::read(bucket)?.last.max(before);
+            let Some(session) = claim(bucket, last)? else { continue };
+            let writer = (wish.record)(known.as_ref()).map_err(Refused::Tree)?;
+            let text = LeaseText {
+                version: VERSION,
+                epoch: session.epoch,
+                nonce: format!("{:016x}", session.nonce),
+                renewal: 0,
+                is_held: true,
+                lease_seconds: wish.lease.as_secs(),
+                holder: process::name(),
+                process: process::mark(),
+                writer,
+            };
+            let when = found.tag().map_or(When::Absent, When::Matches);
+            let tag = match bucket.put(LEASE, body(&text)?, when) {
+                Ok(tag) => tag,
+                Err(failure) if failure.cause == Cause::Condition => {
+                    match own_tag(bucket, &text)? {
+                        Some(tag) => tag,
+                        None => continue,
+                    }
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            let lease = Self::begin(bucket, session, wish.lease, (text, tag));
+            // Whoever read an older list may claim an epoch that was cleared away meanwhile.
+            if Epochs::read(bucket)?.last <= session.epoch {
+                return Ok(lease);
+            }
+        }
+        Err(Refused::Held("is being taken by others at this moment; try again".to_owned()))
+    }
+
+    fn begin(
+        bucket: &Arc<Bucket>,
+        session: Session,
+        duration: Duration,
+        (text, tag): (LeaseText, Tag),
+    ) -> Arc<Self> {
+        let (state, lost) = (Mutex::new(State { text, tag, covered: 0 }), OnceLock::new());
+        let (asked, ended) = (AtomicU64::new(0), Arc::default());
+        let bucket = Arc::clone(bucket);
+        let lease = Arc::new(Self { bucket, session, duration, asked, state, lost, ended });
+        process::SESSIONS.lock().insert(session.nonce);
+        let (weak, ended) = (Arc::downgrade(&lease), Arc::clone(&lease.ended));
+        let thread = std::thread::Builder::new().name("fslab-s3-lease".to_owned());
+        if let Err(error) = thread.spawn(move || keep_renewing(&weak, &ended, duration)) {
+            tracing::warn!(%error, "the lease is renewed only while something is written");
+        }
+        lease
+    }
+
+    /// Who holds it.
+    pub fn session(&self) -> Session {
+        self.session
+    }
+
+    /// Says that everything which earlier writers left is settled. Only then their marks and epochs
+    /// count no more.
+    ///
+    /// # Errors
+    /// Failures of the requests.
+    pub fn note_begun(&self) -> Result<(), Failure> {
+        let text = self.state.lock().text.clone();
+        let key = begun_key(self.session.epoch);
+        match self.bucket.put(&key, body(&text)?, When::Absent) {
+            Ok(_) => {}
+            Err(failure) if failure.cause == Cause::Condition && failure.is_ambiguous => {}
+            Err(failure) => return Err(failure),
+        }
+        let epochs = Epochs::read(&self.bucket)?;
+        let is_earlier =
+            |key: &&String| epoch_of(key).is_some_and(|(epoch, _)| epoch < self.session.epoch);
+        for key in epochs.keys.iter().filter(is_earlier) {
+            if let Err(failure) = self.bucket.delete(key) {
+                tracing::debug!("{key} stays for now: {failure}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Why it is no longer held, if so. Asks nobody.
+    pub fn why_lost(&self) -> Option<String> {
+        self.lost.get().cloned()
+    }
+
+    /// Succeeds if nobody had taken over when this was called. Several callers share a renewal that
+    /// begins after all of them.
+    ///
+    /// # Errors
+    /// `NotConnected` if the lease is lost, or can't be renewed.
+    pub fn fence(&self) -> io::Result<()> {
+        let own = self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state.lock();
+        if let Some(why) = self.lost.get() {
+            return Err(lost(why));
+        }
+        if own < state.covered {
+            return Ok(());
+        }
+        let covers = self.asked.load(Ordering::SeqCst);
+        self.renew(&mut state, true)?;
+        state.covered = covers;
+        Ok(())
+    }
+
+    fn renew(&self, state: &mut State, is_held: bool) -> io::Result<()> {
+        for _ in 0..ROUNDS {
+            state.text.renewal += 1;
+            state.text.is_held = is_held;
+            let text = body(&state.text).map_err(Failure::into_io)?;
+            let written = self.bucket.put(LEASE, text, When::Matches(&state.tag));
+            let failure = match written {
+                Ok(tag) => {
+                    state.tag = tag;
+                    return Ok(());
+                }
+                Err(failure) => failure,
+            };
+            if !matches!(failure.cause, Cause::Condition | Cause::NotFound) {
+                return Err(failure.into_io());
+            }
+            // An earlier attempt may have been done after all.
+            let found = FoundLease::read(&self.bucket).map_err(Failure::into_io)?;
+            match found {
+                FoundLease::Text(found, tag) if is_of(&found, &state.text) => state.tag = tag,
+                found => {
+                    let why = match found {
+                        FoundLease::Text(text, _) => {
+                            format!("its lease was taken over by {}", text.holder)
+                        }
+                        FoundLease::Damaged(_) => "its lease was overwritten".to_owned(),
+                        FoundLease::Nothing => "its lease was deleted".to_owned(),
+                    };
+                    return Err(lost(self.lost.get_or_init(|| why)));
+                }
+            }
+        }
+        Err(io::Error::new(ErrorKind::NotConnected, "its lease can't be renewed"))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        *self.ended.0.lock() = true;
+        self.ended.1.notify_all();
+        process::SESSIONS.lock().remove(&self.session.nonce);
+        let mut state = self.state.lock();
+        // Who drops it must not wait for a store that does not answer.
+        if self.lost.get().is_some() || !self.bucket.answers() {
+            return;
+        }
+        if let Err(error) = self.renew(&mut state, false) {
+            let seconds = self.duration.as_secs();
+            tracing::warn!(
+                "the lease of an archive is not given back and ends in {seconds} s: {error}"
+            );
+        }
+    }
+}
+
+fn lost(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, why.to_owned())
+}
+
+fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: Duration) {
+    let pause = duration / RENEWALS;
+    loop {
+        let mut has_ended = ended.0.lock();
+        let until = Instant::now() + pause;
+        while !*has_ended && !ended.1.wait_until(&mut has_ended, until).timed_out() {}
+        if *has_ended {
+            return;
+        }
+        drop(has_ended);
+        let Some(lease) = lease.upgrade() else { return };
+        if let Err(error) = lease.fence() {
+            tracing::warn!("the lease of an archive is not renewed: {error}");
+            if lease.why_lost().is_some() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until nobody has the lease. One who renews it is not waited for.
+fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
+    let mut found = FoundLease::read(bucket)?;
+    let Some(first) = holder(&found) else { return Ok(found) };
+    if process::is_gone(&first.process, &first.nonce) {
+        return Ok(found);
+    }
+    let lease = Duration::from_secs(first.lease_seconds.clamp(1, LEASE_SECONDS_MAX));
+    let begun = Instant::now();
+    tracing::warn!(
+        "an archive is held by {}: waiting up to {} s to see whether it is in use",
+        first.holder,
+        lease.as_secs()
+    );
+    while begun.elapsed() < lease {
+        std::thread::sleep((lease / LOOKS).min(lease.saturating_sub(begun.elapsed())));
+        found = FoundLease::read(bucket)?;
+        match holder(&found) {
+            None => return Ok(found),
+            Some(now) if now != first => {
+                return Err(Refused::Held(format!(
+                    "is being written by another fslab: {}",
+                    now.holder
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Who has the lease. One that can't be read is nobody's: conditions protect its holder's data.
+fn holder(found: &FoundLease) -> Option<LeaseText> {
+    match found {
+        FoundLease::Text(text, _) if text.is_held => Some((**text).clone()),
+        _ => None,
+    }
+}
+
+/// Claims the epoch after the last one; none if somebody else claimed it.
+fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
+    let epoch = last.checked_add(1);
+    let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is no epoch"))?;
+    let session = Session { epoch, nonce: random() };
+    let text = format!("{session} {}\n", process::name());
+    match bucket.put(&epoch_key(epoch), text.clone().into(), When::Absent) {
+        Ok(_) => Ok(Some(session)),
+        Err(failure) if failure.cause == Cause::Condition => {
+            // An earlier attempt may have been done after all.
+            let found = bucket.find(&epoch_key(epoch))?;
+            Ok(found.filter(|found| found.bytes == text.as_bytes()).map(|_| session))
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// The tag of the lease if it is still, or after all, of the same session.
+fn own_tag(bucket: &Bucket, own: &LeaseText) -> Result<Option<Tag>, Failure> {
+    Ok(match FoundLease::read(bucket)? {
+        FoundLease::Text(found, tag) if is_of(&found, own) => Some(tag),
+        _ => None,
+    })
+}
+
+fn is_of(found: &LeaseText, own: &LeaseText) -> bool {
+    found.epoch == own.epoch && found.nonce == own.nonce
+}
+
+fn body(text: &LeaseText) -> Result<Bytes, Failure> {
+    toml::to_string(text).map(Bytes::from).map_err(|error| Failure::wrong(error.to_string()))
+}

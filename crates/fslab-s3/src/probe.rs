@@ -1,0 +1,84 @@
+//! Whether a store honours the conditions of writes. One that does not is never written to: two
+//! writers could not be told apart there.
+
+use bytes::Bytes;
+
+use crate::bucket::{Bucket, Tag, When};
+use crate::keys::PROBES;
+use crate::random::random;
+use crate::transport::{Cause, Failure};
+
+/// What a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Conditions hold.
+    Honoured,
+    /// This one is ignored.
+    Ignored(&'static str),
+}
+
+impl Found {
+    /// What users are told, if the store can't be written to.
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Self::Honoured => None,
+            Self::Ignored(which) => Some(format!(
+                "its store ignores {which}, so that two writers could destroy each other's data: \
+                 use a store with conditional writes"
+            )),
+        }
+    }
+}
+
+/// Tries the conditions, with an object of its own that is deleted afterwards.
+///
+/// # Errors
+/// Failures of the requests.
+pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
+    let key = format!("{PROBES}{:016x}", random());
+    let found = try_conditions(bucket, &key);
+    if let Err(failure) = bucket.delete(&key) {
+        tracing::debug!("{key} is left behind: {failure}");
+    }
+    found
+}
+
+fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
+    let first = match write(bucket, key, "1", When::Absent)? {
+        Some(tag) => tag,
+        // An earlier attempt was done after all.
+        None => bucket.get(key)?.tag,
+    };
+    if write(bucket, key, "2", When::Absent)?.is_some() {
+        return Ok(Found::Ignored("the condition If-None-Match"));
+    }
+    let second = match write(bucket, key, "3", When::Matches(&first))? {
+        Some(tag) => tag,
+        None => bucket.get(key)?.tag,
+    };
+    if second == first {
+        return Ok(Found::Ignored("what an object holds in its ETag"));
+    }
+    if write(bucket, key, "4", When::Matches(&first))?.is_some() {
+        return Ok(Found::Ignored("the condition If-Match"));
+    }
+    let held = bucket.get(key)?;
+    if held.tag != second || held.bytes != "3" {
+        return Ok(Found::Ignored("what was written last"));
+    }
+    Ok(Found::Honoured)
+}
+
+/// Writes the object; none if the condition does not hold.
+fn write(
+    bucket: &Bucket,
+    key: &str,
+    body: &'static str,
+    when: When<'_>,
+) -> Result<Option<Tag>, Failure> {
+    match bucket.put(key, Bytes::from_static(body.as_bytes()), when) {
+        Ok(tag) => Ok(Some(tag)),
+        Err(failure) if failure.cause == Cause::Condition => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,282 @@
+//! A store in memory, on loopback, for tests that make faults. It checks no signatures.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::http::Message;
+use super::server::BUCKET;
+
+/// Entries of a page of a list: few, so that lists have several.
+const PAGE_ENTRIES: usize = 7;
+
+#[derive(Default)]
+struct Objects {
+    objects: BTreeMap<String, Vec<u8>>,
+    uploads: BTreeMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
+    begun: u64,
+}
+
+/// A store in memory, until it is dropped.
+pub struct MemoryStore {
+    port: u16,
+    objects: Arc<Mutex<Objects>>,
+    is_ended: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl MemoryStore {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let (objects, is_ended) = (Arc::<Mutex<Objects>>::default(), Arc::<AtomicBool>::default());
+        let (own, end) = (Arc::clone(&objects), Arc::clone(&is_ended));
+        let acceptor = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if end.load(Ordering::SeqCst) {
+                    return;
+                }
+                let objects = Arc::clone(&own);
+                let serve = move |stream| serve(&objects, stream);
+                std::thread::spawn(move || stream.and_then(serve).unwrap_or_default());
+            }
+        });
+        Ok(Self { port, objects, is_ended, acceptor: Some(acceptor) })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Names of objects that hold a text.
+    #[must_use]
+    pub fn keys(&self, part: &str) -> Vec<String> {
+        let objects = self.objects.lock();
+        objects.objects.keys().filter(|key| key.contains(part)).cloned().collect()
+    }
+
+    /// Names of objects that are being written in parts.
+    #[must_use]
+    pub fn uploads(&self) -> Vec<String> {
+        self.objects.lock().uploads.values().map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Begins an object in parts, as another program would.
+    pub fn begin_upload(&self, key: &str) {
+        self.objects.lock().begin(key.to_owned());
+    }
+
+    /// Removes an object, as another program would.
+    pub fn remove(&self, key: &str) {
+        self.objects.lock().objects.remove(key);
+    }
+
+    /// Writes an object, as another program would.
+    pub fn put(&self, key: &str, bytes: Vec<u8>) {
+        self.objects.lock().objects.insert(key.to_owned(), bytes);
+    }
+
+    /// What an object holds.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.objects.lock().objects.get(key).cloned()
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::SeqCst);
+        let woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
+        let acceptor = self.acceptor.take().filter(|_| woken);
+        acceptor.map_or(Ok(()), JoinHandle::join).unwrap_or_default();
+    }
+}
+
+fn serve(objects: &Mutex<Objects>, stream: TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let Some(request) = Message::read(&mut reader, true)? else { return Ok(()) };
+    let answer = objects.lock().answer(&request);
+    let mut stream = stream;
+    stream.write_all(&answer.bytes())
+}
+
+fn refused(status: u16, code: &str) -> Message {
+    let body =
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>m</Message></Error>");
+    Message::answer(status, &[], body)
+}
+
+/// Whether a body is the one whose hash was signed, which stores check.
+fn is_as_signed(request: &Message) -> bool {
+    let own = Sha256::digest(&request.body);
+    let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
+    request.header("x-amz-content-sha256").is_none_or(|signed| signed == own)
+}
+
+fn tag(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{digits}\"")
+}
+
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        match (byte, rest) {
+            (b'+', _) => bytes.push(b' '),
+            (b'%', [high, low, after @ ..]) => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).unwrap_or("0");
+                bytes.push(u8::from_str_radix(digits, 16).unwrap_or(0));
+                rest = after;
+            }
+            _ => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Objects {
+    fn begin(&mut self, key: String) -> String {
+        self.begun += 1;
+        let upload = format!("upload+{}", self.begun);
+        self.uploads.insert(upload.clone(), (key, BTreeMap::new()));
+        upload
+    }
+
+    fn answer(&mut self, request: &Message) -> Message {
+        let (method, target) = request.target();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let query: BTreeMap<String, String> = pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .map(|(name, value)| (name.to_owned(), decoded(value)))
+            .collect();
+        let path = decoded(path.trim_start_matches('/'));
+        let (bucket, key) = path.split_once('/').unwrap_or((&path, ""));
+        if bucket != BUCKET {
+            return refused(404, "NoSuchBucket");
+        }
+        if !is_as_signed(request) {
+            return refused(400, "XAmzContentSHA256Mismatch");
+        }
+        let upload = query.get("uploadId");
+        match (method, upload) {
+            ("GET", None) if key.is_empty() && query.contains_key("uploads") => self.list_uploads(),
+            ("GET", None) if key.is_empty() => self.list(&query),
+            ("GET", None) => self.get(key, request.header("range")),
+            ("PUT", None) => self.put(key, request),
+            ("DELETE", None) => {
+                self.objects.remove(key);
+                Message::answer(204, &[], "")
+            }
+            ("POST", None) => {
+                let upload = self.begin(key.to_owned());
+                let body = format!("<R><UploadId>{upload}</UploadId></R>");
+                Message::answer(200, &[], body)
+            }
+            (method, Some(upload)) => self.part(method, key, upload, &query, request),
+            _ => refused(405, "MethodNotAllowed"),
+        }
+    }
+
+    fn get(&self, key: &str, range: Option<&str>) -> Message {
+        let Some(bytes) = self.objects.get(key) else { return refused(404, "NoSuchKey") };
+        let tag = tag(bytes);
+        let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+        let range = range.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        let Some((first, last)): Option<(usize, usize)> = range else {
+            return Message::answer(200, &[("etag", &tag)], bytes.clone());
+        };
+        if first >= bytes.len() {
+            return refused(416, "InvalidRange");
+        }
+        let last = last.min(bytes.len() - 1);
+        let range = format!("bytes {first}-{last}/{}", bytes.len());
+        let headers = [("etag", tag.as_str()), ("content-range", &range)];
+        Message::answer(206, &headers, &bytes[first..=last])
+    }
+
+    fn put(&mut self, key: &str, request: &Message) -> Message {
+        let known = self.objects.get(key).map(|bytes| tag(bytes));
+        let is_met = request.header("if-none-match").is_none_or(|_| known.is_none())
+            && request.header("if-match").is_none_or(|wanted| known.as_deref() == Some(wanted));
+        if !is_met {
+            return refused(412, "PreconditionFailed");
+        }
+        self.objects.insert(key.to_owned(), request.body.clone());
+        Message::answer(200, &[("etag", &tag(&request.body))], "")
+    }
+
+    fn part(
+        &mut self,
+        method: &str,
+        key: &str,
+        upload: &str,
+        query: &BTreeMap<String, String>,
+        request: &Message,
+    ) -> Message {
+        let number = query.get("partNumber").and_then(|number| number.parse().ok());
+        let Some((of, parts)) = self.uploads.get_mut(upload).filter(|(of, _)| of == key) else {
+            return refused(404, "NoSuchUpload");
+        };
+        match (method, number) {
+            ("PUT", Some(number)) => {
+                parts.insert(number, request.body.clone());
+                Message::answer(200, &[("etag", &tag(&request.body))], "")
+            }
+            ("POST", _) => {
+                let (key, bytes) = (of.clone(), parts.values().flatten().copied().collect());
+                self.objects.insert(key, bytes);
+                self.uploads.remove(upload);
+                Message::answer(200, &[], "<CompleteMultipartUploadResult/>")
+            }
+            ("DELETE", _) => {
+                self.uploads.remove(upload);
+                Message::answer(204, &[], "")
+            }
+            _ => refused(405, "MethodNotAllowed"),
+        }
+    }
+
+    fn list(&self, query: &BTreeMap<String, String>) -> Message {
+        let prefix = query.get("prefix").map_or("", String::as_str);
+        let after = query.get("continuation-token").map_or("", String::as_str);
+        let fits = |key: &&String| key.starts_with(prefix) && key.as_str() > after;
+        let found: Vec<_> = self.objects.keys().filter(fits).take(PAGE_ENTRIES + 1).collect();
+        let page = &found[..found.len().min(PAGE_ENTRIES)];
+        let mut body = String::from("<ListBucketResult>");
+        for key in page {
+            let size = self.objects[*key].len();
+            body += &format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>");
+        }
+        let is_truncated = found.len() > page.len();
+        body += &format!("<IsTruncated>{is_truncated}</IsTruncated>");
+        if let Some(last) = page.last().filter(|_| is_truncated) {
+            body += &format!("<NextContinuationToken>{last}</NextContinuationToken>");
+        }
+        Message::answer(200, &[], body + "</ListBucketResult>")
+    }
+
+    fn list_uploads(&self) -> Message {
+        let mut body = String::from("<ListMultipartUploadsResult>");
+        for (upload, (key, _)) in &self.uploads {
+            body += &format!("<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>");
+        }
+        body += "<IsTruncated>false</IsTruncated></ListMultipartUploadsResult>";
+        Message::answer(200, &[], body)
+    }
+}

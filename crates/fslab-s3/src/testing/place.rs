@@ -1,0 +1,75 @@
+//! A place for an archive, with the credentials of the servers for tests.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use fslab_tier::archive::{Archive, NewArchive, Purpose, Writer};
+use fslab_tier::{Id, Result};
+use object_store::aws::AwsCredential;
+
+use super::server::{ACCESS_KEY, BUCKET, SECRET_KEY};
+use crate::address::Location;
+use crate::credentials::Access;
+use crate::kind::Store;
+
+/// A place for an archive.
+pub struct Place(Store);
+
+impl Place {
+    /// The prefix of this name in the bucket of a server on loopback, with options such as
+    /// `;lease=2`.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub fn new(port: u16, name: &str) -> Result<Self> {
+        let location = format!("//{BUCKET}/{name}");
+        let wrong = |what: String| fslab_tier::Error::Refused { what };
+        let parsed = Location::parse(OsStr::new(&location)).map_err(wrong)?;
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let endpoint = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
+        let (key_id, secret_key) = (ACCESS_KEY.to_owned(), SECRET_KEY.to_owned());
+        let credential = AwsCredential { key_id, secret_key, token: None };
+        let access = Access { credential, region: "us-east-1".to_owned(), endpoint };
+        Store::of(format!("s3:{location}"), parsed, access).map(Self)
+    }
+
+    /// Makes an archive there.
+    ///
+    /// # Errors
+    /// If something is there.
+    pub fn make(&self, id: Id, owner: Id) -> Result<()> {
+        self.0.make(&NewArchive { id, owner, key: None }).map(fslab_tier::Cleanup::keep)
+    }
+
+    /// Opens the archive to write.
+    ///
+    /// # Errors
+    /// If it is in use.
+    pub fn open(&self, owner: Id, writer: Option<Writer>) -> Result<Arc<dyn Archive>> {
+        Ok(Arc::new(self.0.open(owner, &Purpose::Write(writer))?))
+    }
+
+    /// Opens the archive to read.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open_to_read(&self, owner: Id) -> Result<Arc<dyn Archive>> {
+        Ok(Arc::new(self.0.open(owner, &Purpose::Read)?))
+    }
+
+    /// Makes a tree the writer of the archive.
+    ///
+    /// # Errors
+    /// If it is in use.
+    pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
+        self.0.take_over(owner, writer)
+    }
+
+    /// The identity that the archive says it has.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn id(&self) -> Result<Id> {
+        Ok(self.0.describe()?.id)
+    }
+}

@@ -1,0 +1,251 @@
+//! A proxy on loopback that makes faults between a client and a store.
+
+use std::io::{self, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::http::Message;
+
+/// What goes wrong with a request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It takes so long.
+    Delay(Duration),
+    /// It is answered with a status, and perhaps seconds to wait, and never reaches the store.
+    Status(u16, Option<u32>),
+    /// The same, with a text as the body.
+    Told(u16, String),
+    /// The answer leads to another place.
+    Redirect(u16, String),
+    /// It reaches the store, and its answer is this status.
+    DoneBut(u16),
+    /// The connection breaks before it reaches the store.
+    Reset,
+    /// It reaches the store, and the connection breaks instead of an answer.
+    DoneAndReset,
+    /// The answer lacks its last byte.
+    Short,
+    /// The answer has a byte too many.
+    Long,
+    /// The answer is another range.
+    OtherRange,
+    /// A bit of the answer's body is another.
+    Flip,
+    /// A bit of the request's body is another when it reaches the store.
+    FlipSent,
+    /// The answer has another `ETag`.
+    OtherTag,
+    /// Nothing comes back.
+    Silent,
+    /// It is held up, and the connection breaks: it reaches the store when the test says so.
+    HeldUp,
+}
+
+/// Which requests meet a fault.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The method; empty for any.
+    pub method: &'static str,
+    /// What the target holds.
+    pub target: &'static str,
+    /// What goes wrong.
+    pub fault: Fault,
+    /// How many requests meet it.
+    pub times: u32,
+}
+
+#[derive(Default)]
+struct Shared {
+    rules: Mutex<Vec<Rule>>,
+    /// Methods and targets of all requests.
+    seen: Mutex<Vec<String>>,
+    held: Mutex<Vec<Message>>,
+    upstream: u16,
+    is_ended: AtomicBool,
+}
+
+/// A proxy that runs until it is dropped.
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts one before a store.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn before(upstream: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared { upstream, ..Shared::default() });
+        let own = Arc::clone(&shared);
+        let acceptor = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if own.is_ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&own);
+                let serve = move |stream| serve(&shared, stream);
+                std::thread::spawn(move || stream.and_then(serve).unwrap_or_default());
+            }
+        });
+        Ok(Self { port, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Makes faults from now on. The first rule that fits a request counts.
+    pub fn add(&self, method: &'static str, target: &'static str, fault: Fault, times: u32) {
+        self.shared.rules.lock().push(Rule { method, target, fault, times });
+    }
+
+    /// Makes no more faults.
+    pub fn clear(&self) {
+        self.shared.rules.lock().clear();
+    }
+
+    /// Methods and targets of requests so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<String> {
+        self.shared.seen.lock().clone()
+    }
+
+    /// Counts requests so far.
+    #[must_use]
+    pub fn count(&self, method: &str, target: &str) -> usize {
+        let seen = self.shared.seen.lock();
+        let fits = |line: &&String| {
+            line.split_once(' ').is_some_and(|(with, of)| with == method && of.contains(target))
+        };
+        seen.iter().filter(fits).count()
+    }
+
+    /// Lets requests that were held up reach the store; answers how many they were.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn deliver(&self) -> io::Result<usize> {
+        let held = std::mem::take(&mut *self.shared.held.lock());
+        held.iter().try_for_each(|request| forward(&self.shared, request).map(drop))?;
+        Ok(held.len())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.is_ended.store(true, Ordering::SeqCst);
+        // The acceptor looks when somebody connects.
+        let woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
+        let acceptor = self.acceptor.take().filter(|_| woken);
+        acceptor.map_or(Ok(()), JoinHandle::join).unwrap_or_default();
+    }
+}
+
+impl Shared {
+    fn fault(&self, request: &Message) -> Option<Fault> {
+        let (method, target) = request.target();
+        self.seen.lock().push(format!("{method} {target}"));
+        let mut rules = self.rules.lock();
+        let fits = |rule: &&mut Rule| {
+            rule.times > 0
+                && (rule.method.is_empty() || rule.method == method)
+                && target.contains(rule.target)
+        };
+        let rule = rules.iter_mut().find(fits)?;
+        rule.times -= 1;
+        Some(rule.fault.clone())
+    }
+}
+
+fn forward(shared: &Shared, request: &Message) -> io::Result<Message> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.upstream))?;
+    stream.write_all(&request.bytes())?;
+    let answer = Message::read(&mut BufReader::new(stream), true)?;
+    answer.ok_or_else(|| io::Error::other("the store does not answer"))
+}
+
+fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let Some(mut request) = Message::read(&mut reader, true)? else { return Ok(()) };
+    let mut stream = stream;
+    match shared.fault(&request) {
+        None => stream.write_all(&forward(shared, &request)?.bytes()),
+        Some(Fault::Delay(time)) => {
+            std::thread::sleep(time);
+            stream.write_all(&forward(shared, &request)?.bytes())
+        }
+        Some(Fault::Status(status, after)) => {
+            let after = after.map(|after| after.to_string());
+            let header = after.as_deref().map(|after| ("retry-after", after));
+            let headers: Vec<_> = header.into_iter().collect();
+            stream.write_all(&Message::answer(status, &headers, "").bytes())
+        }
+        Some(Fault::Told(status, text)) => {
+            stream.write_all(&Message::answer(status, &[], text).bytes())
+        }
+        Some(Fault::Redirect(status, place)) => {
+            stream.write_all(&Message::answer(status, &[("location", &place)], "").bytes())
+        }
+        Some(Fault::DoneBut(status)) => {
+            forward(shared, &request)?;
+            stream.write_all(&Message::answer(status, &[], "").bytes())
+        }
+        Some(Fault::Reset) => Ok(()),
+        Some(Fault::DoneAndReset) => forward(shared, &request).map(drop),
+        Some(Fault::HeldUp) => {
+            shared.held.lock().push(request);
+            Ok(())
+        }
+        Some(Fault::Silent) => {
+            while !shared.is_ended.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        }
+        Some(Fault::FlipSent) => {
+            flip(&mut request.body);
+            stream.write_all(&forward(shared, &request)?.bytes())
+        }
+        Some(fault) => stream.write_all(&changed(&fault, forward(shared, &request)?)),
+    }
+}
+
+fn changed(fault: &Fault, mut answer: Message) -> Vec<u8> {
+    let length = answer.body.len();
+    match fault {
+        Fault::Short => {
+            answer.body.pop();
+            return answer.bytes_of_length(length);
+        }
+        Fault::Long => answer.body.push(0),
+        Fault::Flip => flip(&mut answer.body),
+        Fault::OtherTag => set(&mut answer, "etag", |_| "\"0123456789abcdef\"".to_owned()),
+        Fault::OtherRange => {
+            set(&mut answer, "content-range", |range| range.replacen("bytes ", "bytes 1", 1))
+        }
+        _ => {}
+    }
+    answer.bytes()
+}
+
+fn set(answer: &mut Message, name: &str, value: impl Fn(&str) -> String) {
+    for (_, known) in answer.headers.iter_mut().filter(|(known, _)| known == name) {
+        *known = value(known);
+    }
+}
+
+fn flip(body: &mut [u8]) {
+    let middle = body.len() / 2;
+    body.get_mut(middle).into_iter().for_each(|byte| *byte ^= 4);
+}

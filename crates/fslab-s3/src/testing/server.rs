@@ -1,0 +1,208 @@
+//! Real servers on loopback: SeaweedFS, which honours conditions, and rclone, which ignores them.
+//!
+//! A server ends with the thread that started it, whatever that ends by: `setpriv` asks the kernel
+//! for it. So a thread of its own starts each server and stays until the server is dropped.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::random::random;
+
+/// The key that servers know.
+pub const ACCESS_KEY: &str = "fslabtest";
+/// Its secret.
+pub const SECRET_KEY: &str = "fslabtestsecret";
+/// A bucket that is there.
+pub const BUCKET: &str = "fslab-test";
+
+/// How long a server may take to start, on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How often a start is tried: somebody else may take a port just before the server does.
+const STARTS: u32 = 5;
+/// SeaweedFS takes each of its ports, and that port plus this.
+const SECOND_PORTS: u16 = 10_000;
+/// Ports of SeaweedFS, behind each other.
+const SEAWEED_PORTS: u16 = 6;
+
+/// A server that runs until it is dropped.
+pub struct Server {
+    port: u16,
+    end: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts SeaweedFS.
+    ///
+    /// # Errors
+    /// If it is not installed, or does not start.
+    pub fn seaweedfs() -> io::Result<Self> {
+        Self::start("weed", SEAWEED_PORTS, |folder, base| {
+            let config = folder.join("s3.json");
+            let identity = format!(
+                r#"{{"identities":[{{"name":"fslab","credentials":[{{"accessKey":"{ACCESS_KEY}",
+                "secretKey":"{SECRET_KEY}"}}],"actions":["Admin","Read","Write","List"]}}]}}"#
+            );
+            fs::write(&config, identity)?;
+            let mut arguments = vec!["mini".to_owned()];
+            let mut set = |name: &str, value: String| arguments.push(format!("-{name}={value}"));
+            set("dir", folder.display().to_string());
+            set("ip", "127.0.0.1".to_owned());
+            set("ip.bind", "127.0.0.1".to_owned());
+            for (number, part) in ["s3", "master", "filer", "volume", "admin"].iter().enumerate() {
+                set(&format!("{part}.port"), (base + number as u16).to_string());
+            }
+            set("s3.port.iceberg", "0".to_owned());
+            set("s3.port.lance", "0".to_owned());
+            set("master.telemetry", "false".to_owned());
+            set("admin.ui", "false".to_owned());
+            set("webdav", "false".to_owned());
+            set("s3.config", config.display().to_string());
+            set("bucket", BUCKET.to_owned());
+            Ok(arguments)
+        })
+    }
+
+    /// Starts the server of rclone.
+    ///
+    /// # Errors
+    /// If it is not installed, or does not start.
+    pub fn rclone() -> io::Result<Self> {
+        Self::start("rclone", 1, |folder, base| {
+            fs::create_dir(folder.join(BUCKET))?;
+            Ok(["serve", "s3", "--addr", &format!("127.0.0.1:{base}"), "--auth-key"]
+                .into_iter()
+                .map(str::to_owned)
+                .chain([format!("{ACCESS_KEY},{SECRET_KEY}"), folder.display().to_string()])
+                .collect())
+        })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn start(
+        name: &str,
+        ports: u16,
+        arguments: impl Fn(&Path, u16) -> io::Result<Vec<String>>,
+    ) -> io::Result<Self> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not there"));
+        let program = super::program(name).ok_or_else(missing)?;
+        let mut last = io::Error::other("no start was tried");
+        for _ in 0..STARTS {
+            let folder = tempfile::tempdir()?;
+            let base = free_ports(ports)?;
+            let arguments = arguments(folder.path(), base)?;
+            match keep(&program, &arguments, folder.path(), base) {
+                Ok((end, keeper)) => {
+                    let (end, keeper) = (Some(end), Some(keeper));
+                    return Ok(Self { port: base, end, keeper, _folder: folder });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // A keeper that panicked has ended, and its server with it.
+        self.keeper.take().map_or(Ok(()), JoinHandle::join).unwrap_or_default();
+    }
+}
+
+/// Starts a server in a thread that ends it.
+fn keep(
+    program: &Path,
+    arguments: &[String],
+    folder: &Path,
+    port: u16,
+) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let log = fs::File::create(folder.join("log"))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
+    command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // Nothing of this user's settings counts.
+    command.env("HOME", folder).env_remove("RCLONE_CONFIG").env("RCLONE_CONFIG", "/dev/null");
+    let (end, ended) = channel::<()>();
+    let (report, reported) = channel();
+    let keeper = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+        let child = command.spawn().and_then(|child| wait_until_ready(child, port));
+        let mut child = match child {
+            Ok(child) => child,
+            Err(error) => return report.send(Err(error)).unwrap_or_default(),
+        };
+        report.send(Ok(())).unwrap_or_default();
+        // Until the other end is dropped.
+        ended.recv().unwrap_or_default();
+        stop(&mut child);
+    })?;
+    let started = reported.recv().map_err(io::Error::other).flatten();
+    started.map(|()| (end, keeper)).map_err(|error| {
+        let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+        let last: Vec<_> = log.lines().rev().take(5).collect();
+        io::Error::other(format!("{error}: {last:?}"))
+    })
+}
+
+fn stop(child: &mut Child) {
+    let ended = child.kill().and_then(|()| child.wait());
+    if let Err(error) = ended {
+        eprintln!("a server does not end: {error}");
+    }
+}
+
+/// Waits until a server answers requests on its bucket: with anything but an error of its own.
+fn wait_until_ready(mut child: Child, port: u16) -> io::Result<Child> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Err(io::Error::other(format!("the server ended: {status}")));
+        }
+        if is_ready(port).unwrap_or(false) {
+            return Ok(child);
+        }
+        if begun.elapsed() > START_LIMIT {
+            stop(&mut child);
+            return Err(io::Error::other("the server did not start in time"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_ready(port: u16) -> io::Result<bool> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let request =
+        format!("GET /{BUCKET} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer)?;
+    Ok(answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 2"))
+}
+
+/// The first of some free ports behind each other, of which the second ones are free, too.
+fn free_ports(count: u16) -> io::Result<u16> {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    for _ in 0..1000 {
+        // Below the ports that clients get, and so that none of the second ones is beyond the last.
+        let base = 12_000 + (random() % 9_000) as u16;
+        let ports = base..base + count;
+        if ports.flat_map(|port| [port, port + SECOND_PORTS]).all(is_free) {
+            return Ok(base);
+        }
+    }
+    Err(io::Error::other("no free ports"))
+}

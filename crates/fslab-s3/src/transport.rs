@@ -1,0 +1,299 @@
+//! The one way to the store: signs requests, sends them, retries, and classifies what comes back.
+//!
+//! Time limits are by progress: a request may take as long as bytes move. Redirects are not
+//! followed and no proxy is used, so that what is signed reaches the named host only.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use object_store::aws::AwsAuthorizer;
+use object_store::client::{HttpRequest, HttpRequestBody};
+use reqwest::Url;
+
+use crate::credentials::Access;
+use crate::runtime;
+
+mod counters;
+mod failure;
+mod pace;
+
+pub use counters::{Counter, counters};
+pub use failure::{Cause, Failure};
+use pace::Pace;
+
+/// How often a request is sent at most.
+const ATTEMPTS: u32 = 5;
+/// How long after its beginning a request may be sent again.
+const RETRY_FOR: Duration = Duration::from_secs(120);
+/// The first pause between attempts; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause, whatever the store asks for.
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+/// How long connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// Bytes of an answer that reports an error; what follows is not read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a request's body that are handed over at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What it is counted as.
+    pub purpose: Counter,
+    /// Its method.
+    pub method: Method,
+    /// The path, which begins with a slash and needs no escapes.
+    pub path: String,
+    /// What follows the path.
+    pub query: Vec<(&'static str, String)>,
+    /// Headers beside those that signing adds.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What is sent.
+    pub body: Bytes,
+    /// The most bytes that an answer may have.
+    pub answer_max: usize,
+    /// The bytes of the object that must come back, if a part of it was asked for.
+    pub range: Option<Range>,
+}
+
+/// A part of an object whose length is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Where it begins.
+    pub start: u64,
+    /// Bytes of it; at least one.
+    pub length: u64,
+    /// Bytes of the object.
+    pub whole: u64,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// The way to a store.
+pub struct Transport {
+    client: reqwest::Client,
+    access: Access,
+    /// How long nothing may move.
+    stall: Duration,
+    /// Whether the last request was answered.
+    answers: AtomicBool,
+}
+
+impl Transport {
+    /// A way to the store that the credentials are for.
+    ///
+    /// # Errors
+    /// If the TLS library finds no certificates it could trust.
+    pub fn new(access: Access, stall: Duration) -> Result<Self, Failure> {
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .http1_only()
+            .https_only(access.endpoint.scheme() == "https")
+            .connect_timeout(CONNECT_LIMIT)
+            .user_agent("fslab")
+            .build()
+            .map_err(|error| Failure::of_connection(&error, &access))?;
+        Ok(Self { client, access, stall, answers: AtomicBool::new(true) })
+    }
+
+    /// Sends a request until it is answered, and waits for that.
+    ///
+    /// # Errors
+    /// What the last attempt failed with.
+    pub fn send(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
+        self.begin(call)?.wait().unwrap_or_else(|error| Err(Failure::local(&error)))
+    }
+
+    /// Begins to send a request.
+    ///
+    /// # Errors
+    /// If the runtime can't be made.
+    pub fn begin(
+        self: &Arc<Self>,
+        call: Call,
+    ) -> Result<runtime::Pending<Result<Answer, Failure>>, Failure> {
+        let transport = Arc::clone(self);
+        runtime::begin(async move { transport.attempts(&call).await })
+            .map_err(|error| Failure::local(&error))
+    }
+
+    /// Whether the last request was answered, as far as is known without asking.
+    pub fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    async fn attempts(&self, call: &Call) -> Result<Answer, Failure> {
+        let outcome = self.try_often(call).await;
+        let is_silent = matches!(&outcome, Err(failure) if failure.cause == Cause::Unavailable);
+        self.answers.store(!is_silent, Ordering::Relaxed);
+        outcome
+    }
+
+    async fn try_often(&self, call: &Call) -> Result<Answer, Failure> {
+        let (begun, mut attempt) = (Instant::now(), 1);
+        loop {
+            let failure = match self.attempt(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure.after(attempt),
+            };
+            if !failure.is_transient || attempt >= ATTEMPTS || begun.elapsed() >= RETRY_FOR {
+                return Err(failure);
+            }
+            tracing::debug!("{} {}: {failure}; again", call.method, call.path);
+            Counter::Retries.add(1);
+            let pause = failure.retry_after.unwrap_or_else(|| pause_after(attempt));
+            tokio::time::sleep(pause.min(PAUSE_MAX)).await;
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(&self, call: &Call) -> Result<Answer, Failure> {
+        call.purpose.add(1);
+        let pace = Arc::new(Pace::new(self.stall));
+        let request = self.signed(call, &pace)?;
+        let sending = self.client.execute(request);
+        let response = tokio::select! {
+            response = sending => response,
+            () = pace.stalled() => return Err(Failure::stalled(&self.access, self.stall)),
+        };
+        let response = response.map_err(|error| Failure::of_connection(&error, &self.access))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        pace.moved(PIECE_BYTES);
+        if !status.is_success() {
+            // An error whose text can't be read is an error still.
+            let body = self.body(response, &pace, ERROR_BYTES_MAX, Excess::IsCut).await;
+            let body = body.unwrap_or_default();
+            return Err(Failure::of_status(status, &headers, &body, &self.access));
+        }
+        let body = self.body(response, &pace, call.answer_max, Excess::IsWrong).await?;
+        match call.range {
+            Some(range) => self.check_range(range, status, &headers, &body)?,
+            None => {}
+        }
+        Counter::ReceivedBytes.add(body.len());
+        Ok(Answer { headers, body })
+    }
+
+    /// Makes a request and signs it. Its body reports progress as it is sent.
+    fn signed(&self, call: &Call, pace: &Arc<Pace>) -> Result<reqwest::Request, Failure> {
+        let mut url: Url = self.access.endpoint.clone();
+        url.set_path(&call.path);
+        if !call.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&call.query);
+        }
+        let mut request = HttpRequest::new(HttpRequestBody::from(call.body.clone()));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() =
+            url.as_str().parse().map_err(|error| Failure::wrong(format!("{url}: {error}")))?;
+        request.headers_mut().extend(call.headers.iter().cloned());
+        AwsAuthorizer::new(&self.access.credential, "s3", &self.access.region)
+            .authorize(&mut request, None);
+        let mut headers = std::mem::take(request.headers_mut());
+        for secret in [AUTHORIZATION, HeaderName::from_static("x-amz-security-token")] {
+            headers.get_mut(secret).into_iter().for_each(|value| value.set_sensitive(true));
+        }
+        let mut sent = reqwest::Request::new(call.method.clone(), url);
+        if !call.body.is_empty() || call.method == Method::PUT {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(call.body.len()));
+            *sent.body_mut() = Some(paced(call.body.clone(), pace));
+        }
+        *sent.headers_mut() = headers;
+        Counter::SentBytes.add(call.body.len());
+        Ok(sent)
+    }
+
+    async fn body(
+        &self,
+        mut response: reqwest::Response,
+        pace: &Pace,
+        max: usize,
+        excess: Excess,
+    ) -> Result<Bytes, Failure> {
+        let mut body = Vec::new();
+        loop {
+            let piece = tokio::select! {
+                piece = response.chunk() => piece,
+                () = pace.stalled() => return Err(Failure::stalled(&self.access, self.stall)),
+            };
+            let piece = piece.map_err(|error| Failure::of_connection(&error, &self.access))?;
+            let Some(piece) = piece else { return Ok(body.into()) };
+            pace.moved(piece.len());
+            let room = max.saturating_sub(body.len());
+            if piece.len() > room && excess == Excess::IsWrong {
+                let what = format!("the store answers more than {max} bytes");
+                return Err(Failure::wrong(what).transient());
+            }
+            body.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                return Ok(body.into());
+            }
+        }
+    }
+
+    /// Checks that an answer is the part of the object that was asked for.
+    fn check_range(
+        &self,
+        range: Range,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<(), Failure> {
+        let Range { start, length, whole } = range;
+        let wrong = |what: String| Err(Failure::wrong(what).transient());
+        if body.len() as u64 != length {
+            return wrong(format!("the store answers {} of {length} bytes", body.len()));
+        }
+        if status != StatusCode::PARTIAL_CONTENT {
+            let is_whole = start == 0 && length == whole;
+            return if is_whole { Ok(()) } else { wrong("the store ignores ranges".to_owned()) };
+        }
+        let answered = headers.get(http::header::CONTENT_RANGE);
+        let answered = answered.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // No sum overflows: the part lies in an object of `whole` bytes.
+        let wanted = format!("bytes {start}-{}/{whole}", start + (length - 1));
+        if answered == wanted {
+            return Ok(());
+        }
+        let answered: String = answered.chars().take(80).collect();
+        wrong(format!("the store answers the range '{answered}' for '{wanted}'"))
+    }
+}
+
+/// What more bytes than a limit are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Excess {
+    IsWrong,
+    IsCut,
+}
+
+/// A body that reports each piece that the connection takes.
+fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
+    let pace = Arc::clone(pace);
+    let pieces = (0..body.len().div_ceil(PIECE_BYTES)).map(move |number| {
+        let start = number * PIECE_BYTES;
+        let end = (start + PIECE_BYTES).min(body.len());
+        pace.moved(end - start);
+        Ok::<_, std::io::Error>(body.slice(start..end))
+    });
+    reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))
+}
+
+/// The pause after an attempt, drawn from its upper half so that clients do not meet again.
+fn pause_after(attempt: u32) -> Duration {
+    let whole = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1).min(1 << 8);
+    let share = crate::random::random() % 1024;
+    whole / 2 + whole.mul_f64(share as f64 / 2048.0)
+}

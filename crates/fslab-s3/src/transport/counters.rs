@@ -1,0 +1,52 @@
+//! Counts requests and bytes, of all stores that this program uses.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Requests that read objects.
+    Get,
+    /// Requests that write objects, or parts of them.
+    Put,
+    /// Requests that list.
+    List,
+    /// Requests that delete.
+    Delete,
+    /// Requests that were sent again.
+    Retries,
+    /// Bytes of what was sent.
+    SentBytes,
+    /// Bytes of what came back.
+    ReceivedBytes,
+}
+
+/// Name and meaning of each, in their order.
+const COUNTERS: [(&str, &str); 7] = [
+    ("s3_get_requests", "requests to S3 stores that read objects"),
+    ("s3_put_requests", "requests that write objects, or parts of them"),
+    ("s3_list_requests", "requests that list"),
+    ("s3_delete_requests", "requests that delete"),
+    ("s3_retries", "requests that were sent again"),
+    ("s3_sent_bytes", "bytes sent to S3 stores"),
+    ("s3_received_bytes", "bytes that came back from S3 stores"),
+];
+
+static COUNTS: [AtomicU64; COUNTERS.len()] = [const { AtomicU64::new(0) }; COUNTERS.len()];
+
+impl Counter {
+    /// Counts.
+    pub fn add(self, count: usize) {
+        COUNTS[self as usize].fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// Name, meaning and value of each counter, once a store was asked; before that, none.
+#[must_use]
+pub fn counters() -> Vec<(&'static str, &'static str, u64)> {
+    let values: Vec<u64> = COUNTS.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+    if values.iter().all(|value| *value == 0) {
+        return Vec::new();
+    }
+    COUNTERS.iter().zip(values).map(|((name, help), value)| (*name, *help, value)).collect()
+}

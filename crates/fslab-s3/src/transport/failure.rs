@@ -1,0 +1,233 @@
+//! Why a request failed: what that says of the store, of the object, and of trying again.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{HeaderMap, RETRY_AFTER};
+use rustix::io::Errno;
+
+use crate::answers;
+use crate::credentials::Access;
+
+/// Characters of a store's message that are shown.
+const SHOWN_CHARS: usize = 200;
+
+/// What a failure means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The store can't be asked now. That says nothing of what it holds.
+    Unavailable,
+    /// There is no such bucket.
+    NoBucket,
+    /// The store refuses these credentials this request.
+    Denied,
+    /// There is no such object.
+    NotFound,
+    /// A condition does not hold: somebody else wrote the object.
+    Condition,
+    /// The store takes no more.
+    Full,
+    /// The store can't do this.
+    Unsupported,
+    /// What came back is not what was asked for.
+    Wrong,
+}
+
+/// A request that failed, in one line without secrets.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What it means.
+    pub cause: Cause,
+    /// Whether the same request may succeed soon.
+    pub is_transient: bool,
+    /// How long the store wants to be left alone.
+    pub retry_after: Option<Duration>,
+    /// Whether an earlier attempt may have done what the last one failed to do.
+    pub is_ambiguous: bool,
+    text: String,
+}
+
+impl Failure {
+    fn new(cause: Cause, text: String) -> Self {
+        let (is_transient, retry_after, is_ambiguous) = (false, None, false);
+        Self { cause, is_transient, retry_after, is_ambiguous, text }
+    }
+
+    /// An answer that can't be right.
+    pub fn wrong(text: impl Into<String>) -> Self {
+        Self::new(Cause::Wrong, text.into())
+    }
+
+    /// A failure of this machine.
+    pub fn local(error: &io::Error) -> Self {
+        Self::new(Cause::Unavailable, error.to_string())
+    }
+
+    /// The same, worth another attempt.
+    pub fn transient(mut self) -> Self {
+        self.is_transient = true;
+        self
+    }
+
+    /// The same, as the failure of an attempt: those before it may have been done.
+    pub fn after(mut self, attempt: u32) -> Self {
+        self.is_ambiguous = attempt > 1 || self.cause == Cause::Unavailable;
+        self
+    }
+
+    /// A connection on which nothing moves.
+    pub fn stalled(access: &Access, limit: Duration) -> Self {
+        let (host, limit) = (access.host(), limit.as_secs());
+        let text = format!("the store at {host} does not answer within {limit} s");
+        Self::new(Cause::Unavailable, text).transient()
+    }
+
+    /// A connection that can't be made or ended early.
+    pub fn of_connection(error: &reqwest::Error, access: &Access) -> Self {
+        // The last cause says most; the others repeat the address.
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        let what = if error.is_connect() { "can't be reached" } else { "breaks the connection" };
+        let why = shown(&access.scrubbed(&cause.to_string()));
+        let text = format!("the store at {} {what}: {why}", access.host());
+        Self::new(Cause::Unavailable, text).transient()
+    }
+
+    /// An answer of the store that reports an error.
+    pub fn of_status(
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+        access: &Access,
+    ) -> Self {
+        let told = answers::error(body);
+        let code = told.as_ref().map_or("", |told| told.code.as_str());
+        let (cause, is_transient) = meaning(status, code);
+        let message = told.as_ref().map_or("", |told| told.message.as_str());
+        let number = status.as_u16();
+        let words = match (code, message) {
+            ("", _) => format!("HTTP status {number}"),
+            (code, "") => format!("{code} (HTTP status {number})"),
+            (code, message) => format!("{code}: {message} (HTTP status {number})"),
+        };
+        let hint = match code {
+            "InvalidObjectState" => {
+                "; it is in a cold storage class, which fslab does not restore: restore it with \
+                 the store's own tools"
+            }
+            _ if status.is_redirection() => {
+                "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL to where the \
+                 bucket is"
+            }
+            _ => "",
+        };
+        // Before it is cut: a part of a key is too much, too.
+        let words = shown(&access.scrubbed(&words));
+        let text = format!("the store at {} answers {words}{hint}", access.host());
+        let mut failure = Self::new(cause, text);
+        failure.is_transient = is_transient;
+        failure.retry_after = retry_after(headers);
+        failure
+    }
+
+    /// As errors of the system, which engines know.
+    pub fn into_io(self) -> io::Error {
+        let kind = match self.cause {
+            Cause::Unavailable | Cause::NoBucket => ErrorKind::NotConnected,
+            Cause::Denied => ErrorKind::PermissionDenied,
+            Cause::NotFound => ErrorKind::NotFound,
+            Cause::Full => return full(self),
+            Cause::Unsupported => ErrorKind::Unsupported,
+            Cause::Condition | Cause::Wrong => ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, self.text)
+    }
+}
+
+/// Engines know a full archive by its number.
+fn full(failure: Failure) -> io::Error {
+    tracing::warn!("{failure}");
+    io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error())
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a status and the code in its body mean, and whether the request is worth another attempt.
+fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
+    match (status.as_u16(), code) {
+        (_, "NoSuchBucket" | "InvalidBucketName") => (Cause::NoBucket, false),
+        (_, "ExpiredToken" | "TokenRefreshRequired" | "InvalidToken") => {
+            (Cause::Unavailable, false)
+        }
+        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "RequestTimeTooSkewed") => {
+            (Cause::Unavailable, false)
+        }
+        (_, "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage") | (507, _) => {
+            (Cause::Full, false)
+        }
+        (_, "NotImplemented") | (405 | 501, _) => (Cause::Unsupported, false),
+        (_, "SlowDown" | "ServiceUnavailable" | "RequestTimeout" | "InternalError") => {
+            (Cause::Unavailable, true)
+        }
+        (412, _) => (Cause::Condition, false),
+        // Two conditional writes at a time: neither may have been done.
+        (409, _) => (Cause::Condition, true),
+        (404, _) => (Cause::NotFound, false),
+        (401 | 407, _) => (Cause::Unavailable, false),
+        (403, _) => (Cause::Denied, false),
+        (408 | 425 | 429, _) | (500..=599, _) => (Cause::Unavailable, true),
+        (300..=399, _) => (Cause::Unavailable, false),
+        _ => (Cause::Wrong, false),
+    }
+}
+
+/// Seconds; a date is not looked at.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse::<u32>().ok()?;
+    Some(Duration::from_secs(seconds.into()))
+}
+
+/// Text of others for a message of one line.
+fn shown(text: &str) -> String {
+    let line = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    line.take(SHOWN_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_and_codes_mean_what_they_should() {
+        for (status, code, cause, is_transient) in [
+            (500, "", Cause::Unavailable, true),
+            (503, "SlowDown", Cause::Unavailable, true),
+            (429, "", Cause::Unavailable, true),
+            (404, "NoSuchKey", Cause::NotFound, false),
+            (404, "NoSuchBucket", Cause::NoBucket, false),
+            (403, "AccessDenied", Cause::Denied, false),
+            (403, "ExpiredToken", Cause::Unavailable, false),
+            (400, "ExpiredToken", Cause::Unavailable, false),
+            (400, "RequestTimeout", Cause::Unavailable, true),
+            (412, "PreconditionFailed", Cause::Condition, false),
+            (409, "ConditionalRequestConflict", Cause::Condition, true),
+            (301, "PermanentRedirect", Cause::Unavailable, false),
+            (507, "", Cause::Full, false),
+            (501, "NotImplemented", Cause::Unsupported, false),
+            (400, "MalformedXML", Cause::Wrong, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(meaning(status, code), (cause, is_transient), "{status} {code}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Writing a container: in one request if it is small, else in parts, a few of them at a time.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fslab_tier::archive::{Container, Upload};
+use sha2::{Digest, Sha256};
+
+use crate::bucket::{Bucket, Result, SentPart, When};
+use crate::keys::ContainerKey;
+use crate::objects::{Objects, Place};
+use crate::runtime::Pending;
+use crate::transport::{Answer, Failure, Range};
+
+/// Sizes of parts, in bytes, each with the number of the last part that has it. Stores take 10,000
+/// parts, so that an object has at most 812 GiB.
+const PART_BYTES: [(u32, usize); 3] = [(2000, 8 << 20), (4000, 32 << 20), (10_000, 128 << 20)];
+
+/// Bytes of parts that are being sent, beside one part that fills.
+const SENDING_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes that are read back at a time.
+const READ_BYTES: u64 = 8 << 20;
+
+/// A container that is being written.
+pub struct S3Upload {
+    objects: Arc<Objects>,
+    key: ContainerKey,
+    /// Objects that this one replaces.
+    older: Vec<Place>,
+    buffer: Vec<u8>,
+    length: u64,
+    /// Of everything so far, if it is to be read back.
+    hash: Option<Sha256>,
+    parts: Option<Parts>,
+}
+
+/// An upload in parts. Dropped unfinished, its parts are dropped.
+struct Parts {
+    bucket: Arc<Bucket>,
+    key: String,
+    upload: String,
+    sent: Vec<SentPart>,
+    sending: VecDeque<(u32, usize, Pending<Result<Answer>>)>,
+    is_finished: bool,
+}
+
+impl S3Upload {
+    /// Begins a container.
+    ///
+    /// # Errors
+    /// If this is only read, or the store fails.
+    pub fn begin(objects: &Arc<Objects>, container: Container) -> io::Result<Self> {
+        let key = objects.new_key(container)?;
+        let older = objects.versions(container)?;
+        let hash = (!older.is_empty()).then(Sha256::new);
+        let (objects, buffer) = (Arc::clone(objects), Vec::new());
+        Ok(Self { objects, key, older, buffer, length: 0, hash, parts: None })
+    }
+
+    /// Sends what fills a part.
+    fn send_part(&mut self) -> Result<()> {
+        let parts = match &mut self.parts {
+            Some(parts) => parts,
+            None => self.parts.insert(Parts::begin(&self.objects.bucket, self.key)?),
+        };
+        parts.send(std::mem::take(&mut self.buffer).into())
+    }
+
+    fn put(&mut self) -> Result<()> {
+        if self.parts.is_some() && !self.buffer.is_empty() {
+            self.send_part()?;
+        }
+        match &mut self.parts {
+            Some(parts) => parts.finish(),
+            None => {
+                let body = std::mem::take(&mut self.buffer).into();
+                let key = self.key.to_string();
+                self.objects.bucket.put(&key, body, When::Always).map(drop)
+            }
+        }
+    }
+
+    /// Replaces older objects by this one: only once it was read back whole.
+    fn replace(&mut self) -> io::Result<()> {
+        let Some(hash) = self.hash.take() else { return Ok(()) };
+        let place = Place { key: self.key, length: self.length };
+        match read_back(&self.objects.bucket, place) {
+            Ok(found) if found == hash.finalize().as_slice() => {
+                let deleted = self.objects.delete(&self.older);
+                self.objects.lease()?;
+                if let Err(error) = deleted {
+                    // It never counts again, and goes with the container.
+                    tracing::warn!("a replaced object stays for now: {error}");
+                }
+                Ok(())
+            }
+            found => {
+                // The object that it was to replace is as it was, and counts.
+                self.objects.forget(self.key.container);
+                if let Err(error) = self.objects.delete(&[place]) {
+                    tracing::warn!("an object that is not whole stays for now: {error}");
+                }
+                let what = "what was written is not what is read back";
+                let differs = io::Error::new(ErrorKind::InvalidData, what);
+                Err(found.map_or_else(Failure::into_io, |_| differs))
+            }
+        }
+    }
+}
+
+/// The hash of an object.
+fn read_back(bucket: &Bucket, place: Place) -> Result<Vec<u8>> {
+    let (mut hash, mut start) = (Sha256::new(), 0);
+    while start < place.length {
+        let length = READ_BYTES.min(place.length - start);
+        let range = Range { start, length, whole: place.length };
+        hash.update(bucket.read(&place.key.to_string(), range)?);
+        start += length;
+    }
+    Ok(hash.finalize().to_vec())
+}
+
+impl Upload for S3Upload {
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.objects.lease()?;
+        self.hash.iter_mut().for_each(|hash| hash.update(bytes));
+        while !bytes.is_empty() {
+            let number = self.parts.as_ref().map_or(1, Parts::next_number);
+            let part = part_bytes(number).ok_or_else(too_long)?;
+            let room = part.saturating_sub(self.buffer.len()).min(bytes.len());
+            self.buffer.extend_from_slice(&bytes[..room]);
+            self.length += room as u64;
+            bytes = &bytes[room..];
+            // What ends exactly with a part is one all the same: whether more comes is not known.
+            if self.buffer.len() == part && !bytes.is_empty() {
+                self.send_part().map_err(Failure::into_io)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.objects.lease()?;
+        self.put().map_err(Failure::into_io)?;
+        // Whoever took over before this may not know of the object.
+        self.objects.lease()?.fence()?;
+        self.objects.remember(Place { key: self.key, length: self.length });
+        self.replace()
+    }
+}
+
+/// Bytes of a part; none if there is no such part.
+fn part_bytes(number: u32) -> Option<usize> {
+    PART_BYTES.iter().find(|(last, _)| number <= *last).map(|(_, bytes)| *bytes)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, "an object of an S3 archive has at most 812 GiB")
+}
+
+impl Parts {
+    fn begin(bucket: &Arc<Bucket>, key: ContainerKey) -> Result<Self> {
+        let (bucket, key) = (Arc::clone(bucket), key.to_string());
+        let upload = bucket.begin_parts(&key)?;
+        let (sent, sending) = (Vec::new(), VecDeque::new());
+        Ok(Self { bucket, key, upload, sent, sending, is_finished: false })
+    }
+
+    fn next_number(&self) -> u32 {
+        // At most 10,000 are sent.
+        (self.sent.len() + self.sending.len()) as u32 + 1
+    }
+
+    fn send(&mut self, body: Bytes) -> Result<()> {
+        let is_much = |parts: &Self| {
+            let bytes: usize = parts.sending.iter().map(|(_, bytes, _)| bytes).sum();
+            bytes.saturating_add(body.len()) > SENDING_BYTES_MAX
+        };
+        while !self.sending.is_empty() && is_much(self) {
+            self.wait_for_one()?;
+        }
+        let (number, length) = (self.next_number(), body.len());
+        let sending = self.bucket.send_part(&self.key, &self.upload, (number, body))?;
+        self.sending.push_back((number, length, sending));
+        Ok(())
+    }
+
+    fn wait_for_one(&mut self) -> Result<()> {
+        if let Some((number, _, sending)) = self.sending.pop_front() {
+            self.sent.push(Bucket::sent_part(number, sending)?);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        while !self.sending.is_empty() {
+            self.wait_for_one()?;
+        }
+        let ended = self.bucket.end_parts(&self.key, &self.upload, &self.sent);
+        // An earlier attempt may have made the object: what says so is the object itself.
+        if let Err(failure) = ended
+            && !(failure.is_ambiguous && self.bucket.has_any(&self.key)?)
+        {
+            return Err(failure);
+        }
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        // Parts that arrive later would stay.
+        while !self.sending.is_empty() {
+            if let Err(failure) = self.wait_for_one() {
+                tracing::debug!("a part of an unfinished container: {failure}");
+            }
+        }
+        if let Err(failure) = self.bucket.drop_parts(&self.key, &self.upload) {
+            tracing::warn!("parts of an unfinished container stay until the next start: {failure}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A store that fails: what is acknowledged is there, what is read is right, nothing is left over.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use fslab_s3::testing::Fault;
+use fslab_tier::archive::Archive;
+use fslab_tier::archive::conformance::broken_promises;
+
+use crate::support::{TIER, World, contents, files, listed, noise, write};
+
+/// Requests that a fault can meet, by method and by what their targets hold, and whether they are
+/// met while the archive is opened.
+const CALLS: &[(&str, &str, bool)] = &[
+    ("GET", "/archive.toml", true),
+    ("PUT", "/probe/", true),
+    ("GET", "/lease", true),
+    ("GET", "prefix", true),
+    ("PUT", "/epochs/", true),
+    ("PUT", "/lease", true),
+    ("PUT", "/lease", false),
+    ("GET", "prefix", false),
+    ("PUT", "/files/", false),
+    ("GET", "/files/", false),
+    ("PUT", "/deleted/", false),
+    ("DELETE", "/files/", false),
+    ("DELETE", "/deleted/", false),
+    ("POST", "uploads", false),
+    ("PUT", "partNumber", false),
+    ("POST", "uploadId", false),
+];
+
+fn faults() -> Vec<Fault> {
+    vec![
+        Fault::Status(500, None),
+        Fault::Status(503, None),
+        Fault::Status(503, Some(1)),
+        Fault::Status(412, None),
+        Fault::Status(403, None),
+        Fault::Told(403, told("ExpiredToken")),
+        Fault::DoneBut(500),
+        Fault::Reset,
+        Fault::DoneAndReset,
+        Fault::Short,
+        Fault::Long,
+        Fault::OtherRange,
+        Fault::Flip,
+        Fault::FlipSent,
+        Fault::OtherTag,
+        Fault::Delay(Duration::from_millis(20)),
+    ]
+}
+
+fn told(code: &str) -> String {
+    format!("<Error><Code>{code}</Code><Message>no</Message></Error>")
+}
+
+/// Writes a small and a large container, replaces one, reads all, and deletes one. What went well
+/// has to hold; answers what is in the archive then, as far as that is known.
+fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
+    let mut held = Vec::new();
+    for (number, length) in [(1, 100), (2, large), (3, 50)] {
+        let bytes = noise(number, length);
+        if write(archive, files(number), &bytes).is_ok() {
+            held.push((number, bytes));
+        }
+    }
+    if write(archive, files(3), &noise(4, 60)).is_ok() {
+        held.retain(|(number, _)| *number != 3);
+        held.push((3, noise(4, 60)));
+    }
+    for (number, bytes) in &held {
+        match contents(archive, files(*number)) {
+            // Bits that change in an answer are found by whoever knows the hash of a block.
+            Ok(found) => {
+                let wrong = found.iter().zip(bytes).filter(|(one, other)| one != other).count();
+                assert!(found.len() == bytes.len() && wrong <= 1, "{number}: {wrong} wrong");
+            }
+            Err(error) => assert_ne!(error.kind(), ErrorKind::NotFound, "{number}: {error}"),
+        }
+    }
+    if archive.delete(files(1)).is_ok() {
+        held.retain(|(number, _)| *number != 1);
+    } else if !listed(archive).is_ok_and(|found| found.iter().any(|(id, _)| id.0[0] == 1)) {
+        // It may have been deleted, or not.
+        held.retain(|(number, _)| *number != 1);
+    }
+    held
+}
+
+#[test]
+fn archive_over_a_store_in_memory_keeps_its_promises() {
+    let world = World::new();
+    assert_eq!(broken_promises(&*world.open()), Vec::<String>::new());
+}
+
+/// Each fault, once at each call: nothing that was acknowledged is lost, nothing wrong is read, and
+/// no parts are left after the next start.
+#[test]
+fn no_fault_loses_or_changes_what_was_acknowledged() {
+    for fault in faults() {
+        let world = World::new();
+        for (method, target, is_at_open) in CALLS {
+            // What is sent in parts has more than one.
+            let is_in_parts = target.contains("upload") || target.contains("part");
+            let large = if is_in_parts { (8 << 20) + 5 } else { 1000 };
+            let meet = || world.proxy.add(method, target, fault.clone(), 1);
+            is_at_open.then(meet);
+            let opened = world.place().open(TIER, None);
+            assert!(opened.is_ok() || *is_at_open, "{:?}", opened.err());
+            (!is_at_open).then(meet);
+            let held = opened.map_or_else(|_| Vec::new(), |archive| exercise(&*archive, large));
+            world.proxy.clear();
+            let what = format!("{fault:?} at {method} {target}");
+            let after = match world.direct().open(TIER, None) {
+                Ok(after) => after,
+                Err(error) => panic!("{what}: {error}"),
+            };
+            assert_eq!(world.store.uploads(), Vec::<String>::new(), "{what}");
+            for (number, bytes) in held {
+                let found = contents(&*after, files(number));
+                let found = found.unwrap_or_else(|error| panic!("{what}: {number}: {error}"));
+                assert!(found == bytes, "{what}: {number} holds something else");
+            }
+            (1..=3).for_each(|number| after.delete(files(number)).unwrap());
+            assert_eq!(listed(&*after).unwrap(), [], "{what}");
+        }
+        let left = world.store.keys("/files/");
+        assert_eq!(left, Vec::<String>::new(), "{fault:?} leaves objects behind");
+    }
+}
+
+#[test]
+fn one_failure_is_retried_and_many_make_the_store_unavailable() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    for fault in [Fault::Status(503, None), Fault::Reset, Fault::Short, Fault::OtherRange] {
+        world.proxy.add("GET", "/files/", fault, 2);
+        assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+    }
+    world.proxy.add("GET", "/files/", Fault::Status(503, None), 5);
+    let error = contents(&*archive, files(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
+    assert!(error.to_string().contains("HTTP status 503"), "{error}");
+    world.proxy.add("GET", "/files/", Fault::OtherRange, 5);
+    let error = contents(&*archive, files(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+}
+
+#[test]
+fn retry_after_is_waited_for() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    world.proxy.add("GET", "/files/", Fault::Status(503, Some(2)), 1);
+    let begun = Instant::now();
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn silent_store_is_given_up_by_progress() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    world.proxy.add("GET", "/files/", Fault::Silent, 1);
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello", "the next attempt is answered");
+}
+
+#[test]
+fn errors_tell_what_they_mean_without_secrets() {
+    use fslab_s3::testing::{ACCESS_KEY, SECRET_KEY};
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    for (status, code, expected) in [
+        (403, "AccessDenied", ErrorKind::PermissionDenied),
+        (403, "ExpiredToken", ErrorKind::NotConnected),
+        (404, "NoSuchBucket", ErrorKind::NotConnected),
+        (301, "PermanentRedirect", ErrorKind::NotConnected),
+        (400, "Odd", ErrorKind::InvalidData),
+    ] {
+        let text = format!(
+            "<Error><Code>{code}</Code><Message>{SECRET_KEY} of {ACCESS_KEY}\n</Message></Error>"
+        );
+        world.proxy.add("GET", "/files/", Fault::Told(status, text), 1);
+        let error = contents(&*archive, files(1)).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), expected, "{text}");
+        assert!(text.contains(code), "{text}");
+        assert!(!text.contains(SECRET_KEY) && !text.contains(ACCESS_KEY), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+}
+
+#[test]
+fn full_store_is_full() {
+    let world = World::new();
+    let archive = world.open();
+    world.proxy.add("PUT", "/files/", Fault::Told(507, String::new()), 1);
+    let error = write(&*archive, files(1), b"hello").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+}
+
+#[test]
+fn redirects_are_not_followed() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let place = format!("http://{}/", elsewhere.local_addr().unwrap());
+    world.proxy.add("GET", "/files/", Fault::Redirect(307, place), 1);
+    let error = contents(&*archive, files(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
+    assert!(error.to_string().contains("redirects are not followed"), "{error}");
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// A damaged object is deleted only once the one in its place was read back.
+#[test]
+fn replaced_object_stays_until_the_new_one_was_read_back() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"before").unwrap();
+    world.proxy.add("GET", "/files/", Fault::Flip, 1);
+    let error = write(&*archive, files(1), b"and after").unwrap_err();
+    assert!(error.to_string().contains("read back"), "{error}");
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"before");
+    assert_eq!(world.store.keys("/files/").len(), 1);
+    let requests = world.proxy.seen().len();
+    write(&*archive, files(1), b"and after").unwrap();
+    let seen = world.proxy.seen().split_off(requests);
+    let place = |method: &str| {
+        let is_it = |line: &&String| line.starts_with(method) && line.contains("/files/01/");
+        seen.iter().position(|line| is_it(&line)).unwrap()
+    };
+    assert!(place("PUT") < place("GET") && place("GET") < place("DELETE"), "{seen:?}");
+    assert_eq!(contents(&*archive, files(1)).unwrap(), b"and after");
+    assert_eq!(world.store.keys("/files/").len(), 1);
+}
+
+/// Other programs' uploads are theirs, and what does not bear our names is.
+#[test]
+fn only_own_unfinished_uploads_are_dropped_at_the_next_start() {
+    let world = World::new();
+    let archive = world.open();
+    let mut upload = archive.begin(files(1)).unwrap();
+    upload.write(&noise(1, 9 << 20)).unwrap();
+    // As if the process were killed: nobody drops the parts, nor gives back the lease.
+    std::mem::forget(upload);
+    std::mem::forget(archive);
+    let foreign = ["a/b/files/x", "a/b/other", "a/bc/x"];
+    foreign.iter().for_each(|key| world.store.begin_upload(key));
+    assert_eq!(world.store.uploads().len(), 4);
+    world.proxy.add("PUT", "/lease", Fault::Reset, u32::MAX);
+    let after = world.direct().open(TIER, None).unwrap();
+    let mut left = world.store.uploads();
+    left.sort_unstable();
+    assert_eq!(left, foreign);
+    assert_eq!(listed(&*after).unwrap(), []);
+}

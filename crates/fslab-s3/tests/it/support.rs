@@ -1,0 +1,79 @@
+//! A store in memory behind a proxy, and what tests do with archives there.
+
+use std::io;
+use std::sync::Arc;
+
+use fslab_s3::testing::{MemoryStore, Place, Proxy};
+use fslab_tier::Id;
+use fslab_tier::archive::{Archive, Container, ContainerKind};
+
+pub const TIER: Id = Id([0x77; 16]);
+pub const ARCHIVE: Id = Id([0x11; 16]);
+
+/// Options for tests: nobody waits long.
+pub const SHORT: &str = "a/b;lease=2;stall=5";
+
+/// The same where a lease must not end because the machine is busy.
+pub const LONG: &str = "a/b;lease=20;stall=5";
+
+/// A store with an archive, behind a proxy.
+pub struct World {
+    pub store: MemoryStore,
+    pub proxy: Proxy,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let store = MemoryStore::start().unwrap();
+        let proxy = Proxy::before(store.port()).unwrap();
+        Place::new(store.port(), SHORT).unwrap().make(ARCHIVE, TIER).unwrap();
+        Self { store, proxy }
+    }
+
+    /// The archive, behind the proxy.
+    pub fn place(&self) -> Place {
+        Place::new(self.proxy.port(), SHORT).unwrap()
+    }
+
+    /// The archive, past the proxy.
+    pub fn direct(&self) -> Place {
+        Place::new(self.store.port(), SHORT).unwrap()
+    }
+
+    pub fn open(&self) -> Arc<dyn Archive> {
+        self.place().open(TIER, None).unwrap()
+    }
+}
+
+pub fn files(number: u8) -> Container {
+    (ContainerKind::Files, Id([number; 16]))
+}
+
+pub fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> io::Result<()> {
+    let mut upload = archive.begin(container)?;
+    upload.write(bytes)?;
+    upload.finish()
+}
+
+pub fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; archive.length(container)? as usize];
+    let count = archive.read(container, 0, &mut bytes)?;
+    assert_eq!(count, bytes.len());
+    Ok(bytes)
+}
+
+pub fn listed(archive: &dyn Archive) -> io::Result<Vec<(Id, u64)>> {
+    let mut found = Vec::new();
+    archive.list(ContainerKind::Files, &mut |id, length| found.push((id, length)))?;
+    Ok(found)
+}
+
+/// Bytes without a pattern that a wrong range would have, too.
+pub fn noise(seed: u8, length: usize) -> Vec<u8> {
+    let mut state = u32::from(seed).wrapping_mul(2_654_435_761).wrapping_add(12_345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}

@@ -1,0 +1,168 @@
+//! What every archive promises, of whatever kind it is.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+
+use super::{Archive, Container, ContainerKind};
+use crate::id::Id;
+
+/// A promise that was broken, or an error of the archive.
+type Checked = io::Result<()>;
+
+/// All checks, with their names.
+const CASES: &[(&str, fn(&dyn Archive) -> Checked)] = &[
+    ("container_is_invisible_until_it_is_finished", is_invisible_until_finished),
+    ("reads_end_with_the_container", reads_end_with_the_container),
+    ("empty_container_is_one", empty_container_is_one),
+    ("kinds_are_kept_apart", kinds_are_kept_apart),
+    ("missing_container_is_not_found", missing_is_not_found),
+    ("each_container_is_listed_once", each_is_listed_once),
+    ("container_can_be_replaced", can_be_replaced),
+    ("large_container_is_whole", large_is_whole),
+];
+
+/// Checks an archive that is empty; it is empty again afterwards. Returns what it does wrong.
+#[must_use]
+pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
+    let run = |(name, check): &(&str, fn(&dyn Archive) -> Checked)| {
+        let checked = check(archive).and_then(|()| is_empty(archive));
+        checked.err().map(|error| format!("{name}: {error}"))
+    };
+    CASES.iter().filter_map(run).collect()
+}
+
+fn promise(is_kept: bool, what: &str) -> Checked {
+    if is_kept { Ok(()) } else { Err(io::Error::other(what.to_owned())) }
+}
+
+fn is_empty(archive: &dyn Archive) -> Checked {
+    for kind in [ContainerKind::Files, ContainerKind::Tree] {
+        promise(listed(archive, kind)?.is_empty(), "something is left")?;
+    }
+    Ok(())
+}
+
+fn files(number: u8) -> Container {
+    (ContainerKind::Files, Id([number; 16]))
+}
+
+fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> Checked {
+    let mut upload = archive.begin(container)?;
+    // In pieces that fit nothing.
+    bytes.chunks(100_003).try_for_each(|piece| upload.write(piece))?;
+    upload.finish()
+}
+
+fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(archive.length(container)?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        let end = length.min(done + (1 << 20));
+        let count = archive.read(container, done as u64, &mut bytes[done..end])?;
+        promise(count == end - done, "a read before the end is short")?;
+        done = end;
+    }
+    Ok(bytes)
+}
+
+/// Identities and lengths, each with how often it was told.
+fn listed(archive: &dyn Archive, kind: ContainerKind) -> io::Result<BTreeMap<(Id, u64), u32>> {
+    let mut found = BTreeMap::new();
+    archive.list(kind, &mut |id, length| *found.entry((id, length)).or_insert(0) += 1)?;
+    Ok(found)
+}
+
+fn is_not_found<T>(answer: &io::Result<T>) -> bool {
+    matches!(answer, Err(error) if error.kind() == ErrorKind::NotFound)
+}
+
+fn is_invisible_until_finished(archive: &dyn Archive) -> Checked {
+    for kind in [ContainerKind::Files, ContainerKind::Tree] {
+        let container = (kind, Id([7; 16]));
+        let mut upload = archive.begin(container)?;
+        upload.write(b"hello ")?;
+        promise(is_not_found(&archive.length(container)), "it has a length")?;
+        promise(listed(archive, kind)?.is_empty(), "it is listed")?;
+        drop(upload);
+        promise(is_not_found(&archive.length(container)), "it is there although it was dropped")?;
+        write(archive, container, b"hello")?;
+        promise(contents(archive, container)? == b"hello", "it holds something else")?;
+        archive.delete(container)?;
+    }
+    Ok(())
+}
+
+fn reads_end_with_the_container(archive: &dyn Archive) -> Checked {
+    write(archive, files(1), b"0123456789")?;
+    for (offset, length, expected) in [(0, 10, "0123456789"), (0, 99, "0123456789"), (3, 4, "3456")]
+        .into_iter()
+        .chain([(8, 9, "89"), (9, 1, "9"), (10, 5, ""), (1 << 40, 5, ""), (4, 0, "")])
+    {
+        let mut buffer = vec![0; length];
+        let count = archive.read(files(1), offset, &mut buffer)?;
+        let what = format!("{length} bytes at {offset}");
+        promise(&buffer[..count] == expected.as_bytes(), &what)?;
+    }
+    archive.delete(files(1))
+}
+
+fn empty_container_is_one(archive: &dyn Archive) -> Checked {
+    write(archive, files(1), b"")?;
+    promise(archive.length(files(1))? == 0, "it has bytes")?;
+    promise(archive.read(files(1), 0, &mut [0; 5])? == 0, "it is read")?;
+    let expected = BTreeMap::from([((Id([1; 16]), 0), 1)]);
+    promise(listed(archive, ContainerKind::Files)? == expected, "it is not listed")?;
+    archive.delete(files(1))
+}
+
+fn kinds_are_kept_apart(archive: &dyn Archive) -> Checked {
+    let tree = (ContainerKind::Tree, Id([1; 16]));
+    write(archive, files(1), b"files")?;
+    write(archive, tree, b"tree")?;
+    archive.delete(files(1))?;
+    promise(is_not_found(&archive.length(files(1))), "the other one answers")?;
+    promise(contents(archive, tree)? == b"tree", "the other one was deleted")?;
+    archive.delete(tree)
+}
+
+fn missing_is_not_found(archive: &dyn Archive) -> Checked {
+    promise(is_not_found(&archive.length(files(9))), "it has a length")?;
+    promise(is_not_found(&archive.read(files(9), 0, &mut [0; 5])), "it is read")?;
+    archive.delete(files(9))?;
+    archive.check()
+}
+
+fn each_is_listed_once(archive: &dyn Archive) -> Checked {
+    let mut expected = BTreeMap::new();
+    for number in 0..20 {
+        write(archive, files(number), &vec![number; usize::from(number)])?;
+        expected.insert((Id([number; 16]), number.into()), 1);
+    }
+    promise(listed(archive, ContainerKind::Files)? == expected, "the list is another")?;
+    (0..20).try_for_each(|number| archive.delete(files(number)))
+}
+
+fn can_be_replaced(archive: &dyn Archive) -> Checked {
+    write(archive, files(1), b"before")?;
+    let mut upload = archive.begin(files(1))?;
+    upload.write(b"never")?;
+    drop(upload);
+    promise(contents(archive, files(1))? == b"before", "what was not finished counts")?;
+    write(archive, files(1), b"and after")?;
+    archive.forget(files(1));
+    promise(contents(archive, files(1))? == b"and after", "it holds what it held before")?;
+    let expected = BTreeMap::from([((Id([1; 16]), 9), 1)]);
+    promise(listed(archive, ContainerKind::Files)? == expected, "both are listed")?;
+    archive.delete(files(1))?;
+    promise(is_not_found(&archive.length(files(1))), "the one before is there again")
+}
+
+fn large_is_whole(archive: &dyn Archive) -> Checked {
+    let bytes: Vec<u8> =
+        (0..20_u32 << 20).map(|number| (number >> 3) as u8 ^ number as u8).collect();
+    write(archive, files(1), &bytes)?;
+    promise(archive.length(files(1))? == bytes.len() as u64, "it has another length")?;
+    promise(contents(archive, files(1))? == bytes, "it holds other bytes")?;
+    archive.delete(files(1))
+}
