@@ -9,8 +9,11 @@ use crate::id::Id;
 /// A promise that was broken, or an error of the archive.
 type Checked = io::Result<()>;
 
-/// All checks, with their names.
-const CASES: &[(&str, fn(&dyn Archive) -> Checked)] = &[
+/// The name of a check, and the check.
+type Case = (&'static str, fn(&dyn Archive) -> Checked);
+
+/// All checks.
+const CASES: &[Case] = &[
     ("container_is_invisible_until_it_is_finished", is_invisible_until_finished),
     ("reads_end_with_the_container", reads_end_with_the_container),
     ("empty_container_is_one", empty_container_is_one),
