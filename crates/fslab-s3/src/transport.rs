@@ -179,9 +179,8 @@ impl Transport {
             return Err(Failure::of_status(status, &headers, &body, &self.access));
         }
         let body = self.body(response, &pace, call.answer_max, Excess::IsWrong).await?;
-        match call.range {
-            Some(range) => self.check_range(range, status, &headers, &body)?,
-            None => {}
+        if let Some(range) = call.range {
+            self.check_range(range, status, &headers, &body)?;
         }
         Counter::ReceivedBytes.add(body.len());
         Ok(Answer { headers, body })
