@@ -9,8 +9,11 @@ use crate::id::Id;
 /// A promise that was broken, or an error of the archive.
 type Checked = io::Result<()>;
 
-/// All checks, with their names.
-const CASES: &[(&str, fn(&dyn Archive) -> Checked)] = &[
+/// A check, with its name.
+type Case = (&'static str, fn(&dyn Archive) -> Checked);
+
+/// All checks.
+const CASES: &[Case] = &[
     ("container_is_invisible_until_it_is_finished", is_invisible_until_finished),
     ("reads_end_with_the_container", reads_end_with_the_container),
     ("empty_container_is_one", empty_container_is_one),
@@ -24,7 +27,7 @@ const CASES: &[(&str, fn(&dyn Archive) -> Checked)] = &[
 /// Checks an archive that is empty; it is empty again afterwards. Returns what it does wrong.
 #[must_use]
 pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
-    let run = |(name, check): &(&str, fn(&dyn Archive) -> Checked)| {
+    let run = |(name, check): &Case| {
         let checked = check(archive).and_then(|()| is_empty(archive));
         checked.err().map(|error| format!("{name}: {error}"))
     };
