@@ -44,7 +44,7 @@ pub struct Profile {
     /// `endpoint_url`.
     pub endpoint_url: Option<String>,
     /// A key that stands for credentials which are got in some other way.
-    unsupported: Option<&'static str>,
+    pub unsupported: Option<&'static str>,
 }
 
 impl fmt::Debug for Profile {

@@ -1,8 +1,9 @@
 //! Archives: the trait, and a file for each kind.
 //!
 //! Users name an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists the
-//! kinds. `directory` is the only kind of this crate. Its folder holds what concerns directories: the
-//! lease and the record of the writer, which keep two trees from writing to one archive.
+//! kinds. `directory` is the only kind of this crate; the program adds those of others. Its folder
+//! holds what concerns directories: the lease and the file with the record of the writer. The
+//! record itself, which keeps two trees from writing to one archive, is in `writer_record`.
 //!
 //! Three wrappers fit any archive: `encryption` encrypts with a `key`, `unavailable` reconnects,
 //! and `call_timeout` limits the time of a call.

@@ -9,7 +9,7 @@ use crate::id::Id;
 /// A promise that was broken, or an error of the archive.
 type Checked = io::Result<()>;
 
-/// The name of a check, and the check.
+/// A check, with its name.
 type Case = (&'static str, fn(&dyn Archive) -> Checked);
 
 /// All checks.
@@ -27,7 +27,7 @@ const CASES: &[Case] = &[
 /// Checks an archive that is empty; it is empty again afterwards. Returns what it does wrong.
 #[must_use]
 pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
-    let run = |(name, check): &(&str, fn(&dyn Archive) -> Checked)| {
+    let run = |(name, check): &Case| {
         let checked = check(archive).and_then(|()| is_empty(archive));
         checked.err().map(|error| format!("{name}: {error}"))
     };

@@ -75,7 +75,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     let large = noise(11, 9 * MIB + 5);
     let file = |place: &Place, name: &str| place.point.join(name);
     fs::write(file(&place, "large"), &large).unwrap();
-    (0..50).for_each(|n| fs::write(file(&place, &format!("small{n}")), [n; 300]).unwrap());
+    (0..50_u8).for_each(|n| fs::write(file(&place, &format!("small{n}")), [n; 300]).unwrap());
     fslab(&["tier", "archive", point]);
     fslab(&["tier", "tree", point]);
     fslab(&["tier", "release", point]);
@@ -88,7 +88,9 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon is gone", || fs::read_dir(format!("/proc/{}", daemon.as_raw_pid())).is_err());
+    soon("the daemon is gone", || {
+        fs::read_dir(format!("/proc/{}", daemon.as_raw_nonzero())).is_err()
+    });
     fslab(&["mount", "-o", "replace", "-l", "tier", &lower, point]);
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     fslab(&["umount", point]);
