@@ -114,7 +114,7 @@ impl Workload for Pgbench {
 /// path of the usual one is too long for a socket, it is one for temporary files.
 fn scratch(postgres: &Postgres, usual: &Path) -> Result<TempDir> {
     let elsewhere = std::env::temp_dir();
-    let place = if server::fits(usual) { usual } else { &elsewhere };
+    let place = if server::fits(usual) { usual } else { elsewhere.as_path() };
     let made = tempfile::Builder::new().prefix("pg").tempdir_in(place);
     let made = made.map_err(Error::file(place))?;
     postgres.give(made.path())?;
