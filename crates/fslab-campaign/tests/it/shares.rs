@@ -95,7 +95,7 @@ fn failed_cells_are_listed_and_run_again_on_request() {
     run(&campaign, "1/1", scratch.path()).unwrap();
     let found = summary(&campaign);
     assert_eq!((found.failed, found.missing, found.is_complete), (8, 0, false), "{found:?}");
-    let open = found.open.iter().find(|cell| cell.workload == "false").unwrap();
+    let open = found.open.iter().find(|cell| cell.workload == "command").unwrap();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     assert_eq!(open.host.as_deref(), Some(&*host));
     assert!(open.reason.as_deref().is_some_and(|reason| !reason.is_empty()), "{open:?}");

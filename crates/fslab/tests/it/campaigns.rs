@@ -135,12 +135,16 @@ fn refusals_have_one_line_and_their_code() {
     fs::write(&plan, PLAN.replace("64 KiB", "32 KiB")).unwrap();
     scratch.refused(&share, BAD_INPUT, "has changed since the campaign was made");
     fs::write(&plan, PLAN).unwrap();
-    let failing = format!("{PLAN}[[workload]]\nname = \"command\"\ncommand = [\"/bin/false\"]\n");
+    let failing = format!(
+        "{PLAN}[[target]]\nname = \"here\"\ndirectory = \"{}\"\n\
+         [[workload]]\nname = \"command\"\ncommand = [\"/bin/false\"]\n",
+        scratch.path(".")
+    );
     fs::write(scratch.path("failing.toml"), failing).unwrap();
     scratch.done(&["campaign", "new", "failing.toml", "failing"]);
     let share = ["campaign", "run", "failing", "--share", "1/1", "--work-dir", "."];
     let (code, _, message) = scratch.fslab(&[&share[..], &["--lock", "host.lock"]].concat());
-    assert!(code == FAILURE && message.contains("failed: memory"), "{code}: {message}");
+    assert!(code == FAILURE && message.contains("failed: here"), "{code}: {message}");
 }
 
 /// The script, and that it is what `sbatch` is given: here by a program that keeps it.
