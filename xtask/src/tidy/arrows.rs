@@ -28,8 +28,8 @@ const ARROWS: &[(&str, &str)] = &[
     (
         "fslab",
         "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers \
-         fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats fslab-sys fslab-tier \
-         fslab-trace fslab-vfs",
+         fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats fslab-sys \
+         fslab-tier fslab-trace fslab-vfs",
     ),
     ("xtask", ""),
     ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
