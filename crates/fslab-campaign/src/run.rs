@@ -1,5 +1,6 @@
 //! Running a share.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -85,9 +86,8 @@ impl ShareRun<'_> {
         if left.is_empty() {
             return Ok(Done::Nothing);
         }
-        let cells = Cells { blocks: Some(left), ..Cells::default() };
         let (part, whole) = new_files(self.campaign, self.share, Timestamp::now());
-        let outcome = self.measure(&plan, cells, &part, observer);
+        let outcome = self.measure(&plan, left, &part, observer);
         match outcome {
             Ok(outcome) => {
                 publish(&part, &whole)?;
@@ -103,11 +103,14 @@ impl ShareRun<'_> {
     fn measure(
         &self,
         plan: &Plan,
-        cells: Cells,
+        left: BTreeMap<String, BTreeSet<u32>>,
         samples: &Path,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
         let frozen = self.campaign.frozen();
+        let blocks: usize = left.values().map(BTreeSet::len).sum();
+        let count = (blocks * frozen.targets.len()) as u64;
+        let cells = Cells { blocks: Some(left), ..Cells::default() };
         let work_parent =
             fs::canonicalize(&self.work_parent).map_err(Error::file(&self.work_parent))?;
         let options = RunOptions {
@@ -121,7 +124,8 @@ impl ShareRun<'_> {
             interrupt: self.interrupt.clone(),
             remarks: self.remarks.clone(),
         };
-        let mut durable = Durable { observer, samples, interrupt: &self.interrupt, failure: None };
+        let mut durable =
+            Durable { observer, samples, cells: count, interrupt: &self.interrupt, failure: None };
         let outcome = fslab_compare::run(options, &mut durable)?;
         match durable.failure {
             Some(failure) => Err(Error::file(samples)(failure)),
@@ -134,14 +138,16 @@ impl ShareRun<'_> {
 struct Durable<'a> {
     observer: &'a mut dyn Observer,
     samples: &'a Path,
+    /// Cells that are run: the runner counts those of the whole plan.
+    cells: u64,
     interrupt: &'a Interrupt,
     /// The first failure, which ends the run.
     failure: Option<io::Error>,
 }
 
 impl Observer for Durable<'_> {
-    fn progress(&mut self, done: u64, total: u64, next: &str) {
-        self.observer.progress(done, total, next);
+    fn progress(&mut self, done: u64, _total: u64, next: &str) {
+        self.observer.progress(done, self.cells, next);
     }
 
     fn note(&mut self, note: &Note) {

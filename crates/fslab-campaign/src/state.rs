@@ -4,7 +4,7 @@
 //! then the fewest disturbed cells, and of several such by the earliest. So the choice does not
 //! depend on what was measured, and what is cut short never counts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fslab_report::Share;
 use fslab_report::sample::{self, Note, NoteKind, Record};
@@ -120,6 +120,9 @@ pub struct Summary {
     pub open: Vec<Cell>,
 }
 
+/// What files say of each block, by workload and round.
+type Candidates<'a> = HashMap<(&'a str, u32), Vec<(Counted, Vec<Cell>)>>;
+
 impl<'a> State<'a> {
     /// Reads it.
     ///
@@ -127,7 +130,7 @@ impl<'a> State<'a> {
     /// Where a samples file can't be read, or is of another campaign.
     pub fn of(campaign: &'a Campaign) -> Result<Self> {
         let attempts = attempt::all(campaign)?;
-        let mut candidates: HashMap<(&str, u32), Vec<(Counted, Vec<Cell>)>> = HashMap::new();
+        let mut candidates = Candidates::new();
         for (file, attempt) in attempts.iter().enumerate() {
             for block in last_blocks(attempt) {
                 let found = candidate(campaign, file, attempt, block);
@@ -154,17 +157,13 @@ impl<'a> State<'a> {
     /// The blocks of a share that are to be run: those without a result and, to `retry`, those with
     /// failed or disturbed cells. Of each workload, the rounds.
     #[must_use]
-    pub fn left(
-        &self,
-        share: Share,
-        retry: bool,
-    ) -> BTreeMap<String, std::collections::BTreeSet<u32>> {
+    pub fn left(&self, share: Share, retry: bool) -> BTreeMap<String, BTreeSet<u32>> {
         let workloads = self.campaign.plan().workloads.len();
         let is_left = |state: &BlockState| {
             let is_whole = state.cells.iter().all(|cell| cell.state == CellState::Done);
             state.counted.is_none() || (retry && !is_whole)
         };
-        let mut left: BTreeMap<_, std::collections::BTreeSet<u32>> = BTreeMap::new();
+        let mut left = BTreeMap::<_, BTreeSet<u32>>::new();
         for (number, state) in self.blocks.iter().enumerate() {
             if shares::holds(share, number, workloads) && is_left(state) {
                 left.entry(state.block.workload.clone()).or_default().insert(state.block.round);

@@ -351,10 +351,14 @@ fn on_machines(report: &Report) -> String {
             .any(|against| against.verdict == Verdict::TooFew && against.ratio.is_none())
     };
     let short = rows.filter(lacks).count();
-    let left_out = if short == 0 {
-        String::new()
-    } else {
-        format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+    let left_out = match (short, report.pooling) {
+        (0, _) => String::new(),
+        (short, Pooling::Strata) => {
+            format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+        }
+        (short, Pooling::Clusters) => {
+            format!(" In {short} rows a machine has too few rounds for an interval of its own.")
+        }
     };
     let pooled = match report.pooling {
         Pooling::Strata => "",

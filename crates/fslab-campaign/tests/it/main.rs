@@ -1,6 +1,6 @@
 //! Campaigns end to end: made, run in shares, killed, resumed, and reported.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cuts;
 mod failures;
