@@ -6,7 +6,7 @@ use fslab_s3::testing::{Fault, Place, Proxy, Server};
 use fslab_tier::Id;
 use fslab_tier::Identities;
 use fslab_tier::archive::conformance::broken_promises;
-use fslab_tier::archive::{Archive, EncryptedArchive, Key};
+use fslab_tier::archive::{EncryptedArchive, Key};
 use fslab_vfs_testing::skip::skip;
 
 use crate::support::{ARCHIVE, SHORT, TIER, contents, files, listed, noise, write};
