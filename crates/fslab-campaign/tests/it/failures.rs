@@ -204,7 +204,7 @@ fn a_damaged_end_of_an_unended_attempt_costs_the_blocks_in_it() {
     let text = fs::read_to_string(&samples).unwrap();
     let half = text.match_indices("\"record\":\"block\"").nth(3).unwrap().0;
     let end = half + text[half..].find('\n').unwrap() + 1;
-    let mut damaged = text[..end].as_bytes().to_vec();
+    let mut damaged = text.as_bytes()[..end].to_vec();
     damaged.extend([0; 700]);
     damaged.extend(b"\n{\"record\":");
     // An attempt that has ended must be whole.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::Plan;
+use fslab_report::sample::Record;
 use fslab_report::{Gate, History, Judgement, Outcome, Pooling, Report, nearest, sample};
 use fslab_stats::Margin;
 
