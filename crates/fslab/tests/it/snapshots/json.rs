@@ -161,7 +161,11 @@ const OF_THE_MACHINE: &[&[&str]] = &[
 ];
 
 /// The ends of paths of objects whose fields are not documented one by one.
-const OPAQUE: [&str; 2] = [".evidence", ".answer"];
+const OPAQUE: [&str; 1] = [".evidence"];
+
+/// Fields of a method of the prober, and their type if they are not null: a method answers or says
+/// why it does not apply, which depends on the load of the machine.
+const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "string")];
 
 const INTRODUCTION: &str = "\
 # JSON
@@ -268,6 +272,10 @@ fn collect(
     let mut add = |kind| {
         found.entry(path.to_owned()).or_default().insert(kind);
     };
+    if let Some((_, kind)) = EITHER.into_iter().find(|(end, _)| path.ends_with(end)) {
+        add("null");
+        return add(kind);
+    }
     match value {
         // What was seen differs from file system to file system.
         Value::Object(_) if OPAQUE.iter().any(|end| path.ends_with(end)) => add("object"),
