@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use super::{DevicePlan, Plan, TargetKind};
+use crate::workload::{Parameters, Spec};
 
 /// Parameters of workloads that name a file or a directory which runs read.
-const READ: [&str; 5] = ["source", "list", "trace", "data_from", "job"];
+const READ: [&str; 6] = ["source", "list", "trace", "data_from", "job", "archive"];
 
 /// The value of `list` that names no file.
 const ALL_FILES: &str = "all";
@@ -47,14 +48,7 @@ impl Plan {
             }
         }
         for workload in &mut self.workloads {
-            let named = workload.spec.parameters.iter().filter(|one| READ.contains(&one.name));
-            for parameter in named {
-                let Some(text) = workload.parameters.text(parameter) else { continue };
-                if text != ALL_FILES {
-                    let path = place(Path::new(&text))?;
-                    workload.parameters.set_text(parameter, path.display().to_string());
-                }
-            }
+            place_inputs(workload.spec, &mut workload.parameters, &mut place)?;
         }
         Ok(self)
     }
@@ -68,6 +62,25 @@ impl Plan {
     }
 }
 
+/// Moves what a workload reads, and what the workloads within it read.
+fn place_inputs<E>(
+    spec: &Spec,
+    parameters: &mut Parameters,
+    place: &mut impl FnMut(&Path) -> Result<PathBuf, E>,
+) -> Result<(), E> {
+    for parameter in spec.parameters.iter().filter(|one| READ.contains(&one.name)) {
+        let Some(text) = parameters.text(parameter) else { continue };
+        if text != ALL_FILES {
+            let path = place(Path::new(&text))?;
+            parameters.set_text(parameter, path.display().to_string());
+        }
+    }
+    for inner in parameters.workloads_mut() {
+        place_inputs(inner.spec, &mut inner.parameters, place)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +88,7 @@ mod tests {
     use crate::workload::{DefaultValue, WORKLOADS};
 
     /// Parameters that are texts and name nothing that is read.
-    const OTHERS: [&str; 3] = ["configure", "build", "program"];
+    const OTHERS: [&str; 4] = ["configure", "build", "program", "account"];
 
     /// A campaign freezes what a plan names: a new parameter is in one of the two lists.
     #[test]
@@ -97,9 +110,11 @@ mod tests {
             [[target]]\nname = 'raw'\nfilesystem = 'ext4'\ndevice = 'scratch'\n\
             [[workload]]\nname = 'hot-files'\nlist = 'hot.txt'\n\
             [[workload]]\nname = 'hot-files'\nlabel = 'all'\nlist = 'all'\n\
-            [[workload]]\nname = 'compile'\nsource = 'tree'\n";
+            [[workload]]\nname = 'compile'\nsource = 'tree'\n\
+            [[workload]]\nname = 'together'\n\
+            workloads = [{ name = 'untar', archive = 'a.tar' }, { name = 'stream' }]\n";
         let plan = Plan::parse("p", text, Form::Full).unwrap();
-        let expected = ["a.img", "tree", "hot.txt"].map(PathBuf::from);
+        let expected = ["a.img", "tree", "hot.txt", "a.tar"].map(PathBuf::from);
         assert_eq!(plan.inputs(), expected);
         let placed = plan.with_inputs(|path| Ok::<_, ()>(Path::new("/in").join(path)));
         let mut placed = placed.unwrap();

@@ -267,6 +267,15 @@ impl Parameters {
         workloads
     }
 
+    /// All workloads that a plan names within this one.
+    pub(crate) fn workloads_mut(&mut self) -> impl Iterator<Item = &mut NamedWorkload> {
+        let lists = self.values.values_mut().filter_map(|set| match set {
+            Set::Workloads(list) => Some(list),
+            _ => None,
+        });
+        lists.flatten()
+    }
+
     /// Sets a command from words of a command line.
     pub(crate) fn set_command(&mut self, parameter: &Parameter, words: Vec<String>) {
         self.values.insert(parameter.name, Set::Command(words));
