@@ -1,5 +1,6 @@
 //! The XML of answers. What is not needed is not read.
 
+use quick_xml::events::Event;
 use serde::Deserialize;
 
 /// An error, as a store tells it.
@@ -13,10 +14,11 @@ pub struct ToldError {
 }
 
 /// One page of a list of objects.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct ObjectsPage {
     /// The objects.
+    #[serde(default)]
     pub contents: Vec<ListedObject>,
     /// Whether another page follows.
     pub is_truncated: bool,
@@ -35,11 +37,11 @@ pub struct ListedObject {
 }
 
 /// One page of a list of uploads in parts.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct UploadsPage {
     /// The uploads.
-    #[serde(rename = "Upload")]
+    #[serde(rename = "Upload", default)]
     pub uploads: Vec<ListedUpload>,
     /// Whether another page follows.
     pub is_truncated: bool,
@@ -67,19 +69,37 @@ pub struct BegunUpload {
     pub upload_id: String,
 }
 
-/// Reads an answer; none if it is not one of this kind.
-pub fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Option<T> {
-    quick_xml::de::from_str(std::str::from_utf8(body).ok()?).ok()
+/// Reads an answer whose outermost element has this name; none if it is something else.
+pub fn parse<T: serde::de::DeserializeOwned>(body: &[u8], name: &str) -> Option<T> {
+    let text = std::str::from_utf8(body).ok()?;
+    if root(text)? != name {
+        return None;
+    }
+    quick_xml::de::from_str(text).ok()
 }
 
 /// Reads the error in an answer, if there is one.
 pub fn error(body: &[u8]) -> Option<ToldError> {
-    let text = std::str::from_utf8(body).ok()?;
-    let is_error = text.trim_start().starts_with("<Error")
-        || text.contains("?><Error")
-        || text.lines().any(|line| line.trim_start().starts_with("<Error"));
-    let told: ToldError = quick_xml::de::from_str(text).ok().filter(|_| is_error)?;
-    (!told.code.is_empty()).then_some(told)
+    parse(body, "Error").filter(|told: &ToldError| !told.code.is_empty())
+}
+
+/// Whether the outermost element of an answer has this name.
+pub fn is(body: &[u8], name: &str) -> bool {
+    std::str::from_utf8(body).ok().and_then(root).is_some_and(|found| found == name)
+}
+
+/// The name of the outermost element.
+fn root(text: &str) -> Option<String> {
+    let mut reader = quick_xml::Reader::from_str(text);
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(element) | Event::Empty(element) => {
+                return String::from_utf8(element.local_name().as_ref().to_vec()).ok();
+            }
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +116,7 @@ mod tests {
              </Contents><IsTruncated>true</IsTruncated><NextContinuationToken>t/+=\
              </NextContinuationToken></ListBucketResult>"
         );
-        let page: ObjectsPage = parse(list.as_bytes()).unwrap();
+        let page: ObjectsPage = parse(list.as_bytes(), "ListBucketResult").unwrap();
         let found: Vec<_> = page.contents.iter().map(|one| (one.key.as_str(), one.size)).collect();
         assert_eq!(found, [("a&b", 5), ("c", 6)]);
         assert_eq!(page.next_continuation_token.as_deref(), Some("t/+="));
@@ -109,10 +129,31 @@ mod tests {
     fn sizes_that_no_object_has_are_refused() {
         for size in ["-1", "18446744073709551616", "x", ""] {
             let list = format!(
-                "<ListBucketResult><Contents><Key>a</Key><Size>{size}</Size></Contents>\
-                 </ListBucketResult>"
+                "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>\
+                 <Size>{size}</Size></Contents></ListBucketResult>"
             );
-            assert!(parse::<ObjectsPage>(list.as_bytes()).is_none(), "{size}");
+            let read = |list: &str| parse::<ObjectsPage>(list.as_bytes(), "ListBucketResult");
+            assert!(read(&list).is_none(), "{size}");
+            assert!(read(&list.replace(&format!("<Size>{size}"), "<Size>5")).is_some());
         }
+    }
+
+    /// What is no list must not pass for an empty one: all containers would count as missing.
+    #[test]
+    fn other_answers_are_no_lists() {
+        for other in [
+            "",
+            " ",
+            "<html></html>",
+            "<Error><Code>InternalError</Code></Error>",
+            "<ListBucketResult></ListBucketResult>",
+            "<html><IsTruncated>false</IsTruncated></html>",
+        ] {
+            let list = parse::<ObjectsPage>(other.as_bytes(), "ListBucketResult");
+            assert!(list.is_none(), "{other}");
+        }
+        let kept_alive = format!("{HEAD}   <Error><Code>InternalError</Code></Error>");
+        assert_eq!(error(kept_alive.as_bytes()).unwrap().code, "InternalError");
+        assert!(is(b"<CompleteMultipartUploadResult/>", "CompleteMultipartUploadResult"));
     }
 }

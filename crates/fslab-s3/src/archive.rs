@@ -85,7 +85,7 @@ impl Archive for S3Archive {
             }
             match last {
                 Some(known) if known.key.container == place.key.container => {
-                    last = [known, place].into_iter().max_by_key(|place| place.key.rank());
+                    last = [known, place].into_iter().min_by_key(|place| place.key.rank());
                 }
                 _ => tell(last.replace(place)),
             }
@@ -98,6 +98,10 @@ impl Archive for S3Archive {
     /// Each container is an object of its own.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
+    }
+
+    fn forget(&self, container: Container) {
+        self.0.forget(container);
     }
 
     fn delete(&self, container: Container) -> io::Result<()> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
 
-use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error, parse};
+use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error, is, parse};
 use crate::runtime::Pending;
 use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
 
@@ -159,7 +159,7 @@ impl Bucket {
                 vec![("list-type", "2".to_owned()), ("max-keys", PAGE_ENTRIES.to_string())];
             query.push(("prefix", whole.clone()));
             query.extend(token.clone().map(|token| ("continuation-token", token)));
-            let page: ObjectsPage = self.page(query)?;
+            let page: ObjectsPage = self.page(query, "ListBucketResult")?;
             for object in &page.contents {
                 let Some(key) = self.below(&object.key, &whole) else { continue };
                 if !visit(key, object.size) {
@@ -193,11 +193,17 @@ impl Bucket {
     fn page<T: serde::de::DeserializeOwned>(
         &self,
         query: Vec<(&'static str, String)>,
+        name: &str,
     ) -> Result<T> {
         let mut call = self.call(Counter::List, Method::GET, "");
         call.path = format!("/{}", self.bucket);
-        let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call })?;
-        parse(&answer.body).ok_or_else(|| Failure::wrong("the store answers no list"))
+        let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call });
+        // A list is always there: that it is not found says nothing of objects.
+        let answer = answer.map_err(|failure| match failure.cause {
+            Cause::NotFound => Failure::wrong(failure.to_string()),
+            _ => failure,
+        })?;
+        parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store answers no list"))
     }
 
     /// The name of an object below the prefix; none of one that was not asked for.
@@ -214,7 +220,7 @@ impl Bucket {
         let mut call = self.call(Counter::Put, Method::POST, key);
         call.query.push(("uploads", String::new()));
         let answer = self.transport.send(call)?;
-        let begun: Option<BegunUpload> = parse(&answer.body);
+        let begun: Option<BegunUpload> = parse(&answer.body, "InitiateMultipartUploadResult");
         let begun = begun.filter(|begun| !begun.upload_id.is_empty());
         Ok(begun.ok_or_else(|| Failure::wrong("the store names no upload"))?.upload_id)
     }
@@ -260,13 +266,13 @@ impl Bucket {
         call.headers.push((CONTENT_TYPE, HeaderValue::from_static("application/xml")));
         let answer = self.transport.send(Call { body: body.into(), ..call })?;
         // A store that needs long answers success at once, and the outcome later.
-        match error(&answer.body) {
-            None => Ok(()),
-            Some(told) => Err(Failure::wrong(format!(
-                "the store can't join the parts: {}",
-                told.code.chars().take(80).collect::<String>()
-            ))),
+        if is(&answer.body, "CompleteMultipartUploadResult") {
+            return Ok(());
         }
+        let told = error(&answer.body).map_or_else(|| "no outcome".to_owned(), |told| told.code);
+        let told: String = told.chars().take(80).collect();
+        // It may be done all the same.
+        Err(Failure::wrong(format!("the store can't join the parts: {told}")).after(2))
     }
 
     /// Drops the parts of an object that is not to be made.
@@ -294,7 +300,7 @@ impl Bucket {
             if let Some((key, upload)) = marker.clone() {
                 query.extend([("key-marker", key), ("upload-id-marker", upload)]);
             }
-            let page: UploadsPage = self.page(query)?;
+            let page: UploadsPage = self.page(query, "ListMultipartUploadsResult")?;
             for ListedUpload { key, upload_id } in page.uploads {
                 if let Some(key) = self.below(&key, &whole) {
                     found.push((key.to_owned(), upload_id));

@@ -41,7 +41,8 @@ pub struct ContainerKey {
 }
 
 impl ContainerKey {
-    /// Of two objects with one container, the later one counts.
+    /// Of two objects with one container, the earlier one counts: a new one takes its place only
+    /// once it was read back whole and the earlier one was deleted.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.session.epoch, self.number, self.session.nonce)
     }

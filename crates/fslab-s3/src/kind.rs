@@ -1,5 +1,6 @@
 //! What the kind declares, and how such an archive is made, opened and taken over.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -94,7 +95,7 @@ impl Store {
 
     fn refused(&self, refused: Refused) -> Error {
         match refused {
-            Refused::Held(why) => self.no_archive(why),
+            Refused::Held(why) | Refused::OtherTree(why) => self.no_archive(why),
             Refused::Failed(failure) => self.failed(failure),
             Refused::Tree(error) => error,
         }
@@ -217,35 +218,52 @@ impl Store {
         if let Some(refusal) = refusal {
             return Ok((Right::Refused(refusal), self.marked()?));
         }
-        let record = |known: Option<&WriterRecord>| {
+        let record = |found: FoundRecord| {
+            let known = match &found {
+                FoundRecord::Tree(known) => Some(known.clone()),
+                FoundRecord::Nothing | FoundRecord::Damaged => None,
+            };
+            // Another tree may have become the writer since this was asked above.
+            let refusal = self.refusal_of(found, archive, writer).map_err(Refused::Tree)?;
+            refusal.map_or(Ok(()), |why| Err(Refused::OtherTree(why)))?;
             Ok(match writer {
-                Some(writer) => Some(WriterRecord::of_opening(writer, archive, known)),
-                None => known.cloned(),
+                Some(writer) => Some(WriterRecord::of_opening(writer, archive, known.as_ref())),
+                None => known,
             })
         };
-        let lease = self.take_lease(&record)?;
-        let failed = |failure| self.failed(failure);
-        let left = Marks::settle(&self.bucket, &lease).map_err(failed)?;
-        self.drop_unfinished(&lease).map_err(failed)?;
-        lease.note_begun().map_err(failed)?;
-        Ok((Right::Write(lease), left))
+        match self.take_lease(&record) {
+            Ok((lease, left)) => Ok((Right::Write(lease), left)),
+            Err(Refused::OtherTree(why)) => Ok((Right::Refused(why), self.marked()?)),
+            Err(refused) => Err(self.refused(refused)),
+        }
     }
 
+    /// Takes the lease and settles what earlier writers left. Returns marked objects that stay.
     fn take_lease(
         &self,
-        record: &dyn Fn(Option<&WriterRecord>) -> Result<Option<WriterRecord>>,
-    ) -> Result<Arc<Lease>> {
-        let wish = Wish { lease: self.lease, record };
-        Lease::take(&self.bucket, &wish).map_err(|refused| self.refused(refused))
+        record: &dyn Fn(FoundRecord) -> std::result::Result<Option<WriterRecord>, Refused>,
+    ) -> std::result::Result<(Arc<Lease>, HashSet<ContainerKey>), Refused> {
+        let marks = RefCell::new(Marks::default());
+        let before_writing = || {
+            *marks.borrow_mut() = Marks::read(&self.bucket)?;
+            Ok(())
+        };
+        let wish = Wish { lease: self.lease, record, before_writing: &before_writing };
+        let lease = Lease::take(&self.bucket, &wish)?;
+        let left = marks.take().settle(&self.bucket, &lease)?;
+        self.drop_unfinished(&lease)?;
+        lease.note_begun()?;
+        Ok((lease, left))
     }
 
     /// Drops parts that earlier writers left; those of other programs are not touched.
     fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
         let begun = match self.bucket.begun_parts() {
             Ok(begun) => begun,
-            Err(failure) if failure.cause == Cause::Unsupported => {
+            // Listing uploads is a right of its own.
+            Err(failure) if [Cause::Unsupported, Cause::Denied].contains(&failure.cause) => {
                 tracing::warn!(
-                    "{}: unfinished uploads stay, since the store does not list them",
+                    "{}: unfinished uploads stay, since the store does not list them: {failure}",
                     self.label
                 );
                 return Ok(());
@@ -269,7 +287,16 @@ impl Store {
     fn refusal(&self, archive: Id, writer: Option<&Writer>) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
         let found = FoundLease::read(&self.bucket).map_err(failed)?;
-        let found = found.writer(&self.bucket).map_err(failed)?;
+        self.refusal_of(found.writer(&self.bucket).map_err(failed)?, archive, writer)
+    }
+
+    fn refusal_of(
+        &self,
+        found: FoundRecord,
+        archive: Id,
+        writer: Option<&Writer>,
+    ) -> Result<Option<String>> {
+        let failed = |failure| self.failed(failure);
         // Only a tree that was made again asks whether anything was written.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
@@ -286,10 +313,11 @@ impl Store {
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         let description = self.describe_own(owner)?;
         self.check_place()?;
-        let record =
-            |_: Option<&WriterRecord>| WriterRecord::of_take_over(writer, description.id).map(Some);
+        let record = |_: FoundRecord| {
+            WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
+        };
         // Given back at once: the tree takes it when it is used.
-        self.take_lease(&record).map(drop)
+        self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 
     fn holder(&self) -> Result<String> {

@@ -140,18 +140,25 @@ impl Epochs {
     }
 }
 
-/// What is known of a writer that wants the lease.
+/// A writer that wants the lease.
 pub struct Wish<'a> {
     /// How long the lease lasts.
     pub lease: Duration,
-    /// What the lease is to say of the tree, after what it said before.
-    pub record: &'a dyn Fn(Option<&WriterRecord>) -> fslab_tier::Result<Option<WriterRecord>>,
+    /// Returns what the lease is to say of the tree, after what it said before. It is asked again
+    /// for each lease that is found, since another tree may have become the writer meanwhile.
+    pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
+    /// Called after the lease was read and before it is written on the condition that it has not
+    /// changed. A mark whose writer renewed the lease afterwards is there by then: that renewal
+    /// would have changed the lease.
+    pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
 /// Why the lease can't be had.
 pub enum Refused {
     /// Somebody has it: a sentence for people.
     Held(String),
+    /// Another tree is the writer: a sentence for people.
+    OtherTree(String),
     /// The store failed.
     Failed(Failure),
     /// The tree failed.
@@ -183,6 +190,8 @@ struct State {
     tag: Tag,
     /// Calls of [`Lease::fence`] that the last renewal began after.
     covered: u64,
+    /// Calls that the last failed renewal began after, and why it failed.
+    failed: (u64, String),
 }
 
 impl Lease {
@@ -193,16 +202,13 @@ impl Lease {
     pub fn take(bucket: &Arc<Bucket>, wish: &Wish<'_>) -> Result<Arc<Self>, Refused> {
         for _ in 0..ROUNDS {
             let found = wait_until_free(bucket)?;
-            let (known, before) = match &found {
-                FoundLease::Text(text, _) => (text.writer.clone(), text.epoch),
-                _ => match found.writer(bucket)? {
-                    FoundRecord::Tree(known) => (Some(known), 0),
-                    FoundRecord::Nothing | FoundRecord::Damaged => (None, 0),
-                },
+            let before = match &found {
+                FoundLease::Text(text, _) => text.epoch,
+                FoundLease::Nothing | FoundLease::Damaged(_) => 0,
             };
+            let writer = (wish.record)(found.writer(bucket)?)?;
             let last = Epochs::read(bucket)?.last.max(before);
             let Some(session) = claim(bucket, last)? else { continue };
-            let writer = (wish.record)(known.as_ref()).map_err(Refused::Tree)?;
             let text = LeaseText {
                 version: VERSION,
                 epoch: session.epoch,
@@ -214,6 +220,7 @@ impl Lease {
                 process: process::mark(),
                 writer,
             };
+            (wish.before_writing)()?;
             let when = found.tag().map_or(When::Absent, When::Matches);
             let tag = match bucket.put(LEASE, body(&text)?, when) {
                 Ok(tag) => tag,
@@ -240,7 +247,10 @@ impl Lease {
         duration: Duration,
         (text, tag): (LeaseText, Tag),
     ) -> Arc<Self> {
-        let (state, lost) = (Mutex::new(State { text, tag, covered: 0 }), OnceLock::new());
+        let (state, lost) = (
+            Mutex::new(State { text, tag, covered: 0, failed: Default::default() }),
+            OnceLock::new(),
+        );
         let (asked, ended) = (AtomicU64::new(0), Arc::default());
         let bucket = Arc::clone(bucket);
         let lease = Arc::new(Self { bucket, session, duration, asked, state, lost, ended });
@@ -301,8 +311,15 @@ impl Lease {
         if own < state.covered {
             return Ok(());
         }
+        // A renewal of a silent store takes minutes: who waited for it does not begin another.
+        if own < state.failed.0 {
+            return Err(lost(&state.failed.1));
+        }
         let covers = self.asked.load(Ordering::SeqCst);
-        self.renew(&mut state, true)?;
+        if let Err(error) = self.renew(&mut state, true) {
+            state.failed = (covers, error.to_string());
+            return Err(error);
+        }
         state.covered = covers;
         Ok(())
     }

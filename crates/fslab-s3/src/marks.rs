@@ -57,17 +57,18 @@ impl Marks {
         self.found.iter().map(|(_, object)| *object).collect()
     }
 
-    /// Deletes the objects that earlier writers marked, and answers those that stay for now.
+    /// Deletes the objects that earlier writers marked, and answers those that stay for now. The
+    /// marks are those that were read before the lease was taken: a later one is of a writer whose
+    /// renewal failed.
     ///
     /// # Errors
     /// If nothing can be read; what can't be deleted stays marked.
-    pub fn settle(bucket: &Bucket, lease: &Lease) -> Result<HashSet<ContainerKey>, Failure> {
-        let marks = Self::read(bucket)?;
-        for (session, object) in &marks.stale {
+    pub fn settle(self, bucket: &Bucket, lease: &Lease) -> Result<HashSet<ContainerKey>, Failure> {
+        for (session, object) in &self.stale {
             bucket.delete(&mark_key(*session, object))?;
         }
         let mut left = HashSet::new();
-        for (session, object) in marks.found {
+        for (session, object) in self.found {
             let deleted = bucket.delete(&object.to_string());
             match deleted.and_then(|()| bucket.delete(&mark_key(session, &object))) {
                 Ok(()) => {}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::archive::{ArchiveDescription, Container};
+use parking_lot::RwLock;
 use quick_cache::sync::Cache;
 
 use crate::bucket::Bucket;
@@ -33,8 +34,8 @@ pub struct Objects {
     /// Counts objects that this session named.
     named: AtomicU64,
     known: Cache<Container, Arc<Place>>,
-    /// Objects that earlier writers deleted, and that may be there still.
-    deleted: HashSet<ContainerKey>,
+    /// Objects that are marked, and that may be there still: they no longer count.
+    deleted: RwLock<HashSet<ContainerKey>>,
 }
 
 /// What an archive may do.
@@ -66,6 +67,7 @@ impl Objects {
         deleted: HashSet<ContainerKey>,
     ) -> Self {
         let (named, known) = (AtomicU64::new(0), Cache::new(REMEMBERED));
+        let deleted = RwLock::new(deleted);
         Self { bucket, label, description, right, named, known, deleted }
     }
 
@@ -96,7 +98,7 @@ impl Objects {
         Ok(ContainerKey { container, session, number: self.named.fetch_add(1, Ordering::SeqCst) })
     }
 
-    /// The objects with a container, the one that counts last.
+    /// The objects with a container, the one that counts first.
     ///
     /// # Errors
     /// Failures of the request.
@@ -115,7 +117,7 @@ impl Objects {
     /// What a name in a list is; none where it is no container, or one that is deleted.
     pub fn place(&self, key: &str, length: u64) -> Option<Place> {
         let key = key.parse().ok()?;
-        (!self.deleted.contains(&key)).then_some(Place { key, length })
+        (!self.deleted.read().contains(&key)).then_some(Place { key, length })
     }
 
     /// Remembers where a container is.
@@ -136,7 +138,7 @@ impl Objects {
         if let Some(known) = self.known.get(&container) {
             return Ok(known);
         }
-        let place = self.versions(container)?.pop().ok_or(ErrorKind::NotFound)?;
+        let place = *self.versions(container)?.first().ok_or(ErrorKind::NotFound)?;
         self.remember(place);
         Ok(Arc::new(place))
     }
@@ -164,19 +166,30 @@ impl Objects {
         }
     }
 
-    /// Deletes objects, if this is still the writer.
+    /// Marks objects, if this is still the writer. From then on they do not count, whether or not
+    /// they can be deleted.
     ///
     /// # Errors
-    /// Failures of the requests; a part may be deleted.
-    pub fn delete(&self, objects: &[Place]) -> io::Result<()> {
+    /// Failures of the requests; all objects count then, for this session.
+    pub fn mark(&self, objects: &[Place]) -> io::Result<()> {
         let lease = self.lease()?;
         for place in objects {
             mark(&self.bucket, lease.session(), &place.key).map_err(Failure::into_io)?;
         }
         // What is marked now is not referred to by whoever takes over after this.
         lease.fence()?;
+        self.deleted.write().extend(objects.iter().map(|place| place.key));
+        objects.iter().for_each(|place| self.forget(place.key.container));
+        Ok(())
+    }
+
+    /// Deletes objects that were marked.
+    ///
+    /// # Errors
+    /// Failures of the requests; some may be deleted, and the next writer deletes the others.
+    pub fn delete_marked(&self, objects: &[Place]) -> io::Result<()> {
+        let lease = self.lease()?;
         for place in objects {
-            self.known.remove(&place.key.container);
             self.bucket.delete(&place.key.to_string()).map_err(Failure::into_io)?;
             let mark = mark_key(lease.session(), &place.key);
             if let Err(failure) = self.bucket.delete(&mark) {
@@ -184,6 +197,15 @@ impl Objects {
             }
         }
         Ok(())
+    }
+
+    /// Deletes objects, if this is still the writer.
+    ///
+    /// # Errors
+    /// Failures of the requests; some may be deleted.
+    pub fn delete(&self, objects: &[Place]) -> io::Result<()> {
+        self.mark(objects)?;
+        self.delete_marked(objects)
     }
 
     /// Checks that the archive is where it was.

@@ -15,7 +15,7 @@ use crate::runtime::Pending;
 use crate::transport::{Answer, Failure, Range};
 
 /// Sizes of parts, in bytes, each with the number of the last part that has it. Stores take 10,000
-/// parts, so that an object has at most 812 GiB.
+/// parts, so that an object has at most 828 GiB.
 const PART_BYTES: [(u32, usize); 3] = [(2000, 8 << 20), (4000, 32 << 20), (10_000, 128 << 20)];
 
 /// Bytes of parts that are being sent, beside one part that fills.
@@ -35,6 +35,8 @@ pub struct S3Upload {
     /// Of everything so far, if it is to be read back.
     hash: Option<Sha256>,
     parts: Option<Parts>,
+    /// Whether a part was lost, so that this can't be finished.
+    has_failed: bool,
 }
 
 /// An upload in parts. Dropped unfinished, its parts are dropped.
@@ -57,7 +59,15 @@ impl S3Upload {
         let older = objects.versions(container)?;
         let hash = (!older.is_empty()).then(Sha256::new);
         let (objects, buffer) = (Arc::clone(objects), Vec::new());
-        Ok(Self { objects, key, older, buffer, length: 0, hash, parts: None })
+        Ok(Self { objects, key, older, buffer, length: 0, hash, parts: None, has_failed: false })
+    }
+
+    /// Fails if this can't become a container any more.
+    fn check(&self) -> io::Result<()> {
+        if self.has_failed {
+            return Err(io::Error::other("a part of the container could not be sent"));
+        }
+        self.objects.lease().map(drop)
     }
 
     /// Sends what fills a part.
@@ -89,17 +99,14 @@ impl S3Upload {
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                let deleted = self.objects.delete(&self.older);
-                self.objects.lease()?;
-                if let Err(error) = deleted {
-                    // It never counts again, and goes with the container.
+                // Until they are marked, the older objects count.
+                self.objects.mark(&self.older)?;
+                if let Err(error) = self.objects.delete_marked(&self.older) {
                     tracing::warn!("a replaced object stays for now: {error}");
                 }
                 Ok(())
             }
             found => {
-                // The object that it was to replace is as it was, and counts.
-                self.objects.forget(self.key.container);
                 if let Err(error) = self.objects.delete(&[place]) {
                     tracing::warn!("an object that is not whole stays for now: {error}");
                 }
@@ -125,7 +132,7 @@ fn read_back(bucket: &Bucket, place: Place) -> Result<Vec<u8>> {
 
 impl Upload for S3Upload {
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        self.objects.lease()?;
+        self.check()?;
         self.hash.iter_mut().for_each(|hash| hash.update(bytes));
         while !bytes.is_empty() {
             let number = self.parts.as_ref().map_or(1, Parts::next_number);
@@ -136,19 +143,22 @@ impl Upload for S3Upload {
             bytes = &bytes[room..];
             // What ends exactly with a part is one all the same: whether more comes is not known.
             if self.buffer.len() == part && !bytes.is_empty() {
-                self.send_part().map_err(Failure::into_io)?;
+                let sent = self.send_part();
+                self.has_failed |= sent.is_err();
+                sent.map_err(Failure::into_io)?;
             }
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
-        self.objects.lease()?;
+        self.check()?;
         self.put().map_err(Failure::into_io)?;
         // Whoever took over before this may not know of the object.
         self.objects.lease()?.fence()?;
+        self.replace()?;
         self.objects.remember(Place { key: self.key, length: self.length });
-        self.replace()
+        Ok(())
     }
 }
 
@@ -158,7 +168,7 @@ fn part_bytes(number: u32) -> Option<usize> {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(ErrorKind::FileTooLarge, "an object of an S3 archive has at most 812 GiB")
+    io::Error::new(ErrorKind::FileTooLarge, "an object of an S3 archive has at most 828 GiB")
 }
 
 impl Parts {
@@ -214,6 +224,10 @@ impl Parts {
 impl Drop for Parts {
     fn drop(&mut self) {
         if self.is_finished {
+            return;
+        }
+        // Who unmounts does not wait for a silent store: the next start drops the parts.
+        if !self.bucket.answers() {
             return;
         }
         // Parts that arrive later would stay.

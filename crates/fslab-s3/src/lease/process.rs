@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The nonces of sessions that this process has.
 pub static SESSIONS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
@@ -18,8 +20,10 @@ pub fn name() -> String {
 /// of process numbers, the number, and when the process began.
 pub fn mark() -> String {
     let pid = std::process::id();
-    let found = place().zip(began(pid));
-    found.map_or_else(String::new, |(place, began)| format!("{place}:{pid}:{began}"))
+    match (place(), began(pid)) {
+        (Some(place), Began::At(began)) => format!("{place}:{pid}:{began}"),
+        _ => String::new(),
+    }
 }
 
 /// Whether a process of this very machine has ended, or is this one and has ended that session. Of
@@ -34,7 +38,12 @@ fn has_ended(mark: &str) -> bool {
     let parts: Vec<_> = mark.rsplitn(3, ':').collect();
     let [known, pid, of] = parts.as_slice() else { return false };
     let Ok(pid) = pid.parse() else { return false };
-    place().is_some_and(|place| place == *of) && began(pid).as_deref() != Some(*known)
+    place().is_some_and(|place| place == *of)
+        && match began(pid) {
+            Began::At(began) => began != *known,
+            Began::Ended => true,
+            Began::Unknown => false,
+        }
 }
 
 fn place() -> Option<String> {
@@ -44,13 +53,33 @@ fn place() -> Option<String> {
     Some(format!("{}:{space}", run.trim()))
 }
 
-/// When a process began, in ticks since the kernel did; none of one that is not there, or is dead.
-fn began(pid: u32) -> Option<String> {
-    let found = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// When a process began.
+enum Began {
+    /// In ticks since the kernel did.
+    At(String),
+    /// There is no such process, or it is dead.
+    Ended,
+    /// This process may not see it.
+    Unknown,
+}
+
+fn began(pid: u32) -> Began {
+    let Ok(found) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        // /proc may hide processes of other users.
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let is_gone = pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH));
+        return if is_gone { Began::Ended } else { Began::Unknown };
+    };
     // The name, in parentheses, may hold anything.
-    let fields: Vec<_> = found.rsplit_once(')')?.1.split_whitespace().collect();
-    let is_dead = matches!(*fields.first()?, "Z" | "X");
-    fields.get(19).filter(|_| !is_dead).map(|began| (*began).to_owned())
+    let fields: Option<Vec<_>> =
+        found.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect());
+    match fields.as_deref() {
+        Some(["Z" | "X", ..]) => Began::Ended,
+        Some(fields) => {
+            fields.get(19).map_or(Began::Unknown, |began| Began::At((*began).to_owned()))
+        }
+        None => Began::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -65,7 +94,8 @@ mod tests {
         let place = place().unwrap();
         let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
         let pid = child.id();
-        let of_child = format!("{place}:{pid}:{}", began(pid).unwrap());
+        let Began::At(ticks) = began(pid) else { panic!("the child runs") };
+        let of_child = format!("{place}:{pid}:{ticks}");
         assert!(!has_ended(&of_child));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -185,7 +185,9 @@ impl Objects {
             }
             ("POST", None) => {
                 let upload = self.begin(key.to_owned());
-                let body = format!("<R><UploadId>{upload}</UploadId></R>");
+                let body = format!(
+                    "<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
+                );
                 Message::answer(200, &[], body)
             }
             (method, Some(upload)) => self.part(method, key, upload, &query, request),

@@ -142,7 +142,8 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            Cause::Condition | Cause::Wrong => ErrorKind::InvalidData,
+            // That says nothing of what the store holds: `InvalidData` would be damage.
+            Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)
     }
@@ -182,7 +183,9 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
         (412, _) => (Cause::Condition, false),
         // Two conditional writes at a time: neither may have been done.
         (409, _) => (Cause::Condition, true),
-        (404, _) => (Cause::NotFound, false),
+        (404, "NoSuchKey" | "NoSuchUpload") => (Cause::NotFound, false),
+        // Of a proxy on the way, perhaps: it does not say that there is no such object.
+        (404, _) => (Cause::Unavailable, true),
         (401 | 407, _) => (Cause::Unavailable, false),
         (403, _) => (Cause::Denied, false),
         (408 | 425 | 429, _) | (500..=599, _) => (Cause::Unavailable, true),
@@ -214,6 +217,7 @@ mod tests {
             (503, "SlowDown", Cause::Unavailable, true),
             (429, "", Cause::Unavailable, true),
             (404, "NoSuchKey", Cause::NotFound, false),
+            (404, "", Cause::Unavailable, true),
             (404, "NoSuchBucket", Cause::NoBucket, false),
             (403, "AccessDenied", Cause::Denied, false),
             (403, "ExpiredToken", Cause::Unavailable, false),

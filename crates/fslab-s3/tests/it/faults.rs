@@ -39,6 +39,9 @@ fn faults() -> Vec<Fault> {
         Fault::Status(412, None),
         Fault::Status(403, None),
         Fault::Told(403, told("ExpiredToken")),
+        Fault::Told(404, String::new()),
+        Fault::Told(400, told("Odd")),
+        Fault::Told(200, told("InternalError")),
         Fault::DoneBut(500),
         Fault::Reset,
         Fault::DoneAndReset,
@@ -146,8 +149,36 @@ fn one_failure_is_retried_and_many_make_the_store_unavailable() {
     assert!(error.to_string().contains("HTTP status 503"), "{error}");
     world.proxy.add("GET", "/files/", Fault::OtherRange, 5);
     let error = contents(&*archive, files(1)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Other, "{error}");
     assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+}
+
+/// Only a store that says so has lost an object; damage is only what was read back.
+#[test]
+fn odd_answers_are_neither_damage_nor_loss() {
+    let world = World::new();
+    let archive = world.open();
+    write(&*archive, files(1), b"hello").unwrap();
+    for (target, status, text) in [
+        ("/files/", 404, String::new()),
+        ("/files/", 400, told("Odd")),
+        ("prefix", 404, told("NoSuchKey")),
+        ("prefix", 200, told("InternalError")),
+        ("prefix", 200, "<html></html>".to_owned()),
+    ] {
+        archive.forget(files(1));
+        world.proxy.add("GET", target, Fault::Told(status, text.clone()), 5);
+        let error = contents(&*archive, files(1)).unwrap_err();
+        let is_told = [ErrorKind::NotFound, ErrorKind::InvalidData].contains(&error.kind());
+        assert!(!is_told, "{status} {text}: {error}");
+        world.proxy.clear();
+        assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
+    }
+    let key = world.store.keys("/files/").remove(0);
+    world.store.remove(&key);
+    archive.forget(files(1));
+    let error = contents(&*archive, files(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 #[test]
@@ -181,7 +212,7 @@ fn errors_tell_what_they_mean_without_secrets() {
         (403, "ExpiredToken", ErrorKind::NotConnected),
         (404, "NoSuchBucket", ErrorKind::NotConnected),
         (301, "PermanentRedirect", ErrorKind::NotConnected),
-        (400, "Odd", ErrorKind::InvalidData),
+        (400, "Odd", ErrorKind::Other),
     ] {
         let text = format!(
             "<Error><Code>{code}</Code><Message>{SECRET_KEY} of {ACCESS_KEY}\n</Message></Error>"
