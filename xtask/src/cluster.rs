@@ -3,7 +3,7 @@
 mod demo;
 mod nodes;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::setup;
 use nodes::Cluster;
@@ -48,12 +48,15 @@ fn up(cluster: &Cluster) -> Result<bool> {
     started.map(|()| true)
 }
 
-/// On a cluster of its own.
+/// On a cluster of its own, whose nodes are ended however the demonstration ends. Logs of a cluster
+/// that did not start are kept.
 fn demo(cluster: &Cluster) -> Result<bool> {
-    if !up(cluster)? {
-        return Ok(false);
+    if cluster.is_up() {
+        bail!("the cluster is up; `cargo xtask cluster down` ends it");
     }
-    let ran = demo::run(cluster);
-    let ended = cluster.down();
-    ran.and(ended).map(|()| true)
+    let (ran, ended) = match up(cluster) {
+        Ok(true) => (demo::run(cluster).map(|()| true), cluster.down()),
+        not_up => (not_up, cluster.end_all()),
+    };
+    ran.and_then(|is_done| ended.map(|()| is_done))
 }

@@ -76,6 +76,8 @@ pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
         names.extend(name.into_string().ok().filter(|name| parse(name).is_some()));
     }
     names.sort_by(|one, other| order(one).cmp(&order(other)));
+    // Of a file that was renamed while it was listed both names may be there, the whole one first.
+    names.dedup_by(|later, first| stem(later) == stem(first));
     let mut found = Vec::new();
     for name in &names {
         found.extend(read(campaign, &directory, name)?);
@@ -87,25 +89,38 @@ fn order(name: &str) -> (&str, &str) {
     (parse(name).map_or("", |(_, rest)| rest), name)
 }
 
+/// The name of an attempt, without the suffix that says whether it has ended.
+fn stem(name: &str) -> &str {
+    name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE)).unwrap_or(name)
+}
+
+/// What was read; `None` for a file that has another name by now. A network file system may open a
+/// renamed file by what it remembers of it, which is stale then.
+fn found<T>(read: fslab_report::Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(fslab_report::Error::File { source, .. })
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle) =>
+        {
+            Ok(None)
+        }
+        other => Ok(Some(other?)),
+    }
+}
+
 /// An attempt; `None` for one that was cut off before its first record.
 fn read(campaign: &Campaign, directory: &Path, name: &str) -> Result<Option<Attempt>> {
     let Some((share, _)) = parse(name) else { return Ok(None) };
-    let mut file = directory.join(name);
-    let mut is_ended = !name.ends_with(PART);
-    if !is_ended && !file.exists() {
-        // It has ended meanwhile.
-        file = directory.join(name.trim_end_matches(PART)).with_added_extension("jsonl");
-        is_ended = true;
-    }
-    let records = match is_ended {
-        true => sample::read(&file)?,
-        false => match sample::read_prefix(&file) {
-            Err(fslab_report::Error::File { source, .. })
-                if source.kind() == ErrorKind::NotFound =>
-            {
-                return Ok(None);
-            }
-            other => other?,
+    let listed = directory.join(name);
+    let whole = directory.join(format!("{}{WHOLE}", stem(name)));
+    let (file, is_ended, records) = match name.ends_with(PART) {
+        false => (listed, true, sample::read(&whole)?),
+        true => match found(sample::read_prefix(&listed))? {
+            Some(records) => (listed, false, records),
+            // It has ended since it was listed, or its process removed it.
+            None => match found(sample::read(&whole))? {
+                Some(records) => (whole, true, records),
+                None => return Ok(None),
+            },
         },
     };
     let Some(Record::Provenance(first)) = records.first() else { return Ok(None) };

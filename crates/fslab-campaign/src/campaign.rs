@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fslab_compare::plan::TargetKind;
 use fslab_compare::{Plan, block_seed};
 use jiff::Timestamp;
 
@@ -37,11 +38,12 @@ impl Campaign {
     /// Makes a campaign in a directory that is empty or not there.
     ///
     /// # Errors
-    /// Where the plan names a device by a path, reads something that is not there, or the directory
-    /// can't be written; nothing is left of it then.
+    /// Where the plan names a device by a path or a file in a stack, reads something that is not
+    /// there, or the directory can't be written; nothing is left of it then.
     pub fn create(directory: &Path, freeze: Freeze<'_>) -> Result<Self> {
         let Freeze { plan, seed, reruns_max, program, now } = freeze;
         erasable::check_roles(plan)?;
+        check_stacks(plan)?;
         let inputs = plan.inputs().iter().map(|named| input(named)).collect::<Result<_>>()?;
         let frozen = Frozen {
             format: FORMAT,
@@ -122,6 +124,22 @@ impl Campaign {
     pub fn check_inputs(&self) -> Result<()> {
         self.frozen.inputs.iter().try_for_each(hash::check)
     }
+}
+
+/// Refuses stacks within the process that end in a file or a directory: its contents are not
+/// frozen.
+fn check_stacks(plan: &Plan) -> Result<()> {
+    for target in &plan.targets {
+        let TargetKind::InProcess { specification } = &target.kind else { continue };
+        let leaf = specification.rsplit(" / ").next().unwrap_or_default().trim();
+        let place = leaf.split('?').next().unwrap_or_default();
+        let place = place.split_once(':').map_or(place, |(_, argument)| argument);
+        // `mem:` names nothing, and `ext2:memory` is a new file system in memory.
+        if !["", "memory"].contains(&place) {
+            return Err(Error::PathInStack { target: target.name.clone(), named: leaf.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 fn input(named: &Path) -> Result<Input> {

@@ -148,6 +148,17 @@ pub enum Error {
         /// The target.
         target: String,
     },
+    /// A stack within the process names a file, whose contents can't be frozen.
+    #[error(
+        "target `{target}`: `in_process` names {named}, whose contents a campaign can't freeze; \
+         give an image to a target with `aged`"
+    )]
+    PathInStack {
+        /// The target.
+        target: String,
+        /// The leaf with the path.
+        named: String,
+    },
     /// A role's name has other letters than it may have.
     #[error(
         "target `{target}`: `device` is `{role}`, but roles are named by a-z, 0-9, `-` and `_`"

@@ -29,6 +29,8 @@ pub(super) struct Merged<'a> {
     second_copies: HashMap<String, String>,
     /// Names of the machines, in the order of their runs.
     pub machines: Vec<String>,
+    /// The machines of each kernel that is pooled as one.
+    pub kernels: Vec<Vec<usize>>,
     /// The index of each run's machine.
     machine_of: HashMap<String, usize>,
     /// The index of each run's campaign.
@@ -110,6 +112,7 @@ impl<'a> Merged<'a> {
                 self.second_copies.insert(session.run.clone(), name.clone());
             }
         }
+        self.kernels = self.pooling.groups(self.machines.len(), self.boots(sessions));
         if self.pooling == Pooling::Clusters {
             let machine = |session: &Provenance| {
                 let index = self.machine_of.get(&session.run).copied().unwrap_or(0);
@@ -120,6 +123,14 @@ impl<'a> Merged<'a> {
                 self.remark(text);
             }
         }
+    }
+
+    /// The machine and boot ID of each session that has one.
+    fn boots<'b>(&self, sessions: &[&'b Provenance]) -> Vec<(usize, &'b str)> {
+        let of = |session: &&'b Provenance| {
+            Some((*self.machine_of.get(&session.run)?, session.boot.as_deref()?))
+        };
+        sessions.iter().filter_map(of).collect()
     }
 
     /// Adds a session's machine. Machines are the same if their name, processors and memory are.

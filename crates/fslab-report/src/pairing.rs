@@ -26,8 +26,8 @@ pub(super) fn ratios(
 }
 
 /// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Pairs are
-/// formed within a machine, and each machine is a stratum or a cluster. Figures of different
-/// machines are never combined, only their ratios.
+/// formed within a machine, and each machine is a stratum or a cluster; machines with one boot ID
+/// are one cluster. Figures of different machines are never combined, only their ratios.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -39,7 +39,9 @@ pub(super) fn ratio_of(
         let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
         own.filter_map(pair).collect()
     };
-    let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
+    // Machines that share a kernel are one cluster.
+    let pairs = |machines: &Vec<usize>| machines.iter().flat_map(|one| of_machine(*one)).collect();
+    let strata: Vec<_> = merged.kernels.iter().map(pairs).collect();
     merged.pooling.ratio(&strata, merged.provenance.seed)
 }
 

@@ -16,6 +16,7 @@ pub enum Pooling {
     #[default]
     Strata,
     /// Each machine is a cluster, drawn from many: the interval holds for machines like these.
+    /// Those that share a boot ID are one machine.
     Clusters,
 }
 
@@ -25,6 +26,14 @@ impl Pooling {
         match self {
             Self::Strata => stratified_ratio(machines, seed),
             Self::Clusters => clustered_ratio(machines, seed),
+        }
+    }
+
+    /// What is drawn or weighted as one: each machine, or the machines of each kernel.
+    pub(crate) fn groups(self, machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
+        match self {
+            Self::Strata => (0..machines).map(|machine| vec![machine]).collect(),
+            Self::Clusters => by_kernel(machines, boots),
         }
     }
 
@@ -61,28 +70,45 @@ pub(crate) fn differences(sessions: &[(&str, &Provenance)]) -> Vec<String> {
     sentences
 }
 
+/// Groups machines with a boot ID in common, also by way of others; each machine is in one group.
+fn by_kernel(machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
+    let mut group: Vec<usize> = (0..machines).collect();
+    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+    for (machine, boot) in boots {
+        let known = group[*first.entry(boot).or_insert(machine)];
+        let joined = group[machine];
+        group.iter_mut().filter(|one| **one == joined).for_each(|one| *one = known);
+    }
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (machine, group) in group.into_iter().enumerate() {
+        groups.entry(group).or_default().push(machine);
+    }
+    groups.into_values().collect()
+}
+
 /// Nodes that are one machine: they were started together.
 fn shared_kernels(sessions: &[(&str, &Provenance)]) -> Option<String> {
-    let mut boots: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (machine, session) in sessions {
-        let Some(boot) = &session.boot else { continue };
-        let nodes = boots.entry(boot).or_default();
-        if !nodes.contains(machine) {
-            nodes.push(machine);
-        }
-    }
-    let shared: Vec<&Vec<&str>> = boots.values().filter(|nodes| nodes.len() > 1).collect();
-    let groups = shared.iter().map(|nodes| nodes.join(", ")).collect::<Vec<_>>();
-    let nodes = distinct(sessions.iter().map(|(machine, _)| *machine)).len();
-    let kernels = match boots.len() {
+    let machines = distinct(sessions.iter().map(|(machine, _)| *machine));
+    let place = |name: &str| machines.iter().position(|one| *one == name);
+    let boots = sessions
+        .iter()
+        .filter_map(|(name, session)| Some((place(name)?, session.boot.as_deref()?)));
+    let kernels = by_kernel(machines.len(), boots.collect());
+    let shared = kernels
+        .iter()
+        .filter(|nodes| nodes.len() > 1)
+        .map(|nodes| nodes.iter().map(|node| machines[*node]).collect::<Vec<_>>().join(", "));
+    let shared: Vec<String> = shared.collect();
+    let count = match kernels.len() {
         1 => "one kernel".to_owned(),
         more => format!("{more} kernels"),
     };
     (!shared.is_empty()).then(|| {
         format!(
-            "{nodes} nodes, {kernels}: nodes with the same boot ID run on one machine ({}), so \
-             their ratios are not independent and say nothing of other machines",
-            groups.join("; ")
+            "{} nodes, {count}: nodes with the same boot ID run on one machine ({}) and count as \
+             one machine in the interval over all; their ratios are not independent",
+            machines.len(),
+            shared.join("; ")
         )
     })
 }
@@ -114,5 +140,9 @@ mod tests {
         let other = session("y", "6.1");
         let found = differences(&[("n1", &one), ("n2", &one), ("m", &other)]);
         assert!(found[0].starts_with("3 nodes, 2 kernels: "), "{found:?}");
+        // Started again meanwhile: n2 shares a kernel with n1, and then with n3.
+        let found = differences(&[("n1", &one), ("n2", &one), ("n2", &other), ("n3", &other)]);
+        assert!(found[0].starts_with("3 nodes, one kernel: "), "{found:?}");
+        assert!(found[0].contains("(n1, n2, n3)"), "{found:?}");
     }
 }

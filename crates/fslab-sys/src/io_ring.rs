@@ -67,6 +67,9 @@ pub struct Ring {
     ring: IoUring,
     slots: Vec<Slot>,
     in_flight: usize,
+    /// A submission failed: its entry may still be queued with the number of a descriptor that is
+    /// another file by now, so the kernel is not entered any more.
+    is_broken: bool,
 }
 
 impl Ring {
@@ -77,7 +80,8 @@ impl Ring {
     pub fn new(depth: u32, bytes: usize) -> io::Result<Self> {
         let ring = IoUring::new(depth.max(1))?;
         let slot = |_| Slot { buffer: AlignedBuffer::new(bytes), in_flight: false };
-        Ok(Self { ring, slots: (0..depth.max(1)).map(slot).collect(), in_flight: 0 })
+        let slots = (0..depth.max(1)).map(slot).collect();
+        Ok(Self { ring, slots, in_flight: 0, is_broken: false })
     }
 
     /// Requests in flight.
@@ -101,7 +105,8 @@ impl Ring {
     /// Starts to read or write the whole memory of a free slot.
     ///
     /// # Errors
-    /// `EBUSY` for a slot in flight, and what the kernel answers.
+    /// `EBUSY` for a slot in flight, what the kernel answers, and `EIO` after such an answer: the
+    /// ring is of no use then.
     pub fn submit(
         &mut self,
         slot: usize,
@@ -109,6 +114,7 @@ impl Ring {
         direction: Direction,
         offset: u64,
     ) -> io::Result<()> {
+        self.check()?;
         let found = self.slots.get_mut(slot).filter(|slot| !slot.in_flight);
         let found = found.ok_or(rustix::io::Errno::BUSY)?;
         let bytes = found.buffer.bytes();
@@ -130,16 +136,22 @@ impl Ring {
         pushed.or(Err(rustix::io::Errno::BUSY))?;
         found.in_flight = true;
         self.in_flight += 1;
-        let submitted = retry(|| self.ring.submit())?;
-        if submitted == 1 { Ok(()) } else { Err(rustix::io::Errno::BUSY.into()) }
+        let submitted = retry(|| self.ring.submit());
+        self.is_broken = !matches!(submitted, Ok(1));
+        if submitted? == 1 { Ok(()) } else { Err(rustix::io::Errno::BUSY.into()) }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.is_broken { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
     }
 
     /// Waits until a request is done, so long at most where a time is given. It returns at once
     /// where nothing is in flight, and where a completion is there to be taken.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// What the kernel answers, and `EIO` after a submission that failed.
     pub fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
+        self.check()?;
         if self.in_flight == 0 {
             return Ok(());
         }
@@ -241,6 +253,18 @@ mod tests {
         for slot in 0..4 {
             assert!(ring.buffer(slot).unwrap().iter().all(|byte| usize::from(*byte) == slot));
         }
+    }
+
+    #[test]
+    fn broken_ring_is_entered_no_more() {
+        let Some(mut ring) = ring(2) else { return };
+        let file = tempfile::tempfile().unwrap();
+        ring.submit(0, file.as_fd(), Direction::Read, 0).unwrap();
+        ring.is_broken = true;
+        let error = ring.submit(1, file.as_fd(), Direction::Read, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(ring.wait(None).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(ring.in_flight(), 1);
     }
 
     #[test]

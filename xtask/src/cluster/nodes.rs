@@ -66,11 +66,14 @@ impl Cluster {
         started.with_context(|| format!("logs are in {}", self.state.display()))
     }
 
+    /// Ends all nodes, and keeps their logs. Every node is tried; the first error is returned.
+    pub fn end_all(&self) -> Result<()> {
+        NODES.map(|(name, _)| self.kill(name)).into_iter().collect()
+    }
+
     /// Ends all nodes, and removes what they have written.
     pub fn down(&self) -> Result<()> {
-        for (name, _) in NODES {
-            self.kill(name)?;
-        }
+        self.end_all()?;
         match fs::remove_dir_all(&self.state) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| self.state.display().to_string())
@@ -79,7 +82,8 @@ impl Cluster {
         }
     }
 
-    /// Ends a node as a power failure does: every process of it at once.
+    /// Ends a node as a power failure does: every process of it at once. An interrupt does not end
+    /// the wait, so that no node stays.
     pub fn kill(&self, name: &str) -> Result<()> {
         let Some(outer) = self.process(name) else { return Ok(()) };
         // The first process of the namespace: the kernel kills the others with it.
@@ -89,7 +93,7 @@ impl Cluster {
                 Err(errno) => bail!("killing {name}: {errno}"),
             }
         }
-        wait_for("its processes end", || Ok(self.process(name).is_none()))
+        wait(PATIENCE, "its processes end", || Ok(self.process(name).is_none()), || false)
     }
 
     /// A program of Slurm, run on the controller, in this directory.
@@ -211,9 +215,18 @@ pub fn wait_for(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
 
 /// Waits for a condition for so long.
 pub fn wait_at_most(most: Duration, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    wait(most, what, is_so, process::interrupted)
+}
+
+fn wait(
+    most: Duration,
+    what: &str,
+    is_so: impl Fn() -> Result<bool>,
+    must_end: impl Fn() -> bool,
+) -> Result<()> {
     let start = Instant::now();
     while !is_so()? {
-        if process::interrupted() {
+        if must_end() {
             bail!("interrupted");
         }
         if start.elapsed() > most {

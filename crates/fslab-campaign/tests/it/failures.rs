@@ -217,6 +217,34 @@ fn a_damaged_end_of_an_unended_attempt_costs_the_blocks_in_it() {
 }
 
 #[test]
+fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
+    let scratch = tempfile::tempdir().unwrap();
+    let with_stack =
+        |stack: &str| format!("{PLAN}[[target]]\nname = \"engine\"\nin_process = \"{stack}\"\n");
+    for stack in ["ext2:/data/aged.img", "null / ext2:aged.img?index=htree", "null / /data"] {
+        let error = create(&scratch.path().join("run"), &with_stack(stack)).unwrap_err();
+        let line = one_line(&error);
+        assert!(line.contains("`engine`") && line.contains("`aged`"), "{stack}: {line}");
+        assert_eq!(names(scratch.path()), Vec::<String>::new());
+    }
+    for (number, stack) in ["null / mem:", "ext2:memory?index=htree"].into_iter().enumerate() {
+        create(&scratch.path().join(number.to_string()), &with_stack(stack)).unwrap();
+    }
+}
+
+/// A listing may be older than the end of an attempt: both names, or only the old one.
+#[test]
+fn attempt_counts_once_whichever_names_were_listed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
+    let samples = run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
+    fs::copy(&samples, samples.with_added_extension("part")).unwrap();
+    let found = summary(&campaign);
+    assert!(found.is_complete, "{found:?}");
+    assert_eq!(State::of(&campaign).unwrap().attempts.len(), 1);
+}
+
+#[test]
 fn a_device_comes_from_the_list_of_the_host_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let with_device = |device: &str| {

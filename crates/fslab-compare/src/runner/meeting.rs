@@ -156,20 +156,33 @@ mod tests {
         assert!(order.is_sorted_by_key(|(phase, _)| *phase), "{order:?}");
     }
 
+    /// One is alone from when the other has ended until it was alone for so long.
     #[test]
     fn time_alone_is_told_to_whoever_was_alone() {
-        let meeting = Meeting::of(2);
-        let alone = |pause: u64| {
-            let _seat = Seat(&meeting);
-            let active = meeting.begin(&Interrupt::default()).unwrap();
-            std::thread::sleep(Duration::from_millis(pause));
-            active.end()
-        };
+        let meeting = &Meeting::of(2);
+        let pause = Duration::from_millis(50);
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        let (began, has_begun) = std::sync::mpsc::channel();
         let (short, long) = std::thread::scope(|scope| {
-            let (short, long) = (scope.spawn(|| alone(10)), scope.spawn(|| alone(400)));
+            let short = scope.spawn(move || {
+                let _seat = Seat(meeting);
+                let active = meeting.begin(&Interrupt::default()).unwrap();
+                has_begun.recv().unwrap();
+                let alone = active.end();
+                ended.send(()).unwrap();
+                alone
+            });
+            let long = scope.spawn(move || {
+                let _seat = Seat(meeting);
+                let active = meeting.begin(&Interrupt::default()).unwrap();
+                began.send(()).unwrap();
+                has_ended.recv().unwrap();
+                std::thread::sleep(pause);
+                active.end()
+            });
             (short.join().unwrap(), long.join().unwrap())
         });
-        assert!(long > Duration::from_millis(100) && short < long, "{short:?} {long:?}");
+        assert!(long >= pause && short == Duration::ZERO, "{short:?} {long:?}");
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
         sample.used_bytes = self.target.used_bytes()?;
         let known = self.cache(phase.cache, sample.cache.resident_pages);
         sample.cache = known.judged(sample.device);
-        sample.contaminated = contamination(&sample);
+        sample.contaminated = contamination(&sample, self.meeting.is_some());
         if let Some((active, (label, _))) = active.zip(self.meeting) {
             make_part(&mut sample, label, active.end());
         }

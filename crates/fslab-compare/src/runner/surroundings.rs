@@ -92,13 +92,14 @@ fn throttled() -> Option<u64> {
     counts.reduce(|a, b| a + b)
 }
 
-/// What distorted a sample, if anything did; several things joined by semicolons.
-pub(super) fn contamination(sample: &Sample) -> Option<String> {
-    let found: Vec<String> =
-        [steal(sample), load(sample), heat(sample), disk(sample), dirty(sample)]
-            .into_iter()
-            .flatten()
-            .collect();
+/// What distorted a sample, if anything did; several things joined by semicolons. The programmes of
+/// other parts (`is_part`) can't be told from foreign ones, so that load does not count then.
+pub(super) fn contamination(sample: &Sample, is_part: bool) -> Option<String> {
+    let load = if is_part { None } else { load(sample) };
+    let found: Vec<String> = [steal(sample), load, heat(sample), disk(sample), dirty(sample)]
+        .into_iter()
+        .flatten()
+        .collect();
     (!found.is_empty()).then(|| found.join("; "))
 }
 
@@ -178,7 +179,7 @@ mod tests {
 
     #[track_caller]
     fn check(sample: &Sample, expected: Option<&str>) {
-        let found = contamination(sample);
+        let found = contamination(sample, false);
         match expected {
             None => assert_eq!(found, None),
             Some(part) => assert!(found.as_ref().is_some_and(|f| f.contains(part)), "{found:?}"),
@@ -192,6 +193,7 @@ mod tests {
         check(&sample(1000, 60, 0), Some("programmes"));
         check(&sample(1000, 0, 60), Some("hypervisor"));
         check(&sample(1000, 60, 60), Some("; "));
+        assert_eq!(contamination(&sample(1000, 60, 0), true), None);
     }
 
     /// The daemon of the target is no stranger.

@@ -1,7 +1,7 @@
 //! `git`: a repository cloned into the target, other commits checked out, looked over and packed.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,8 @@ struct Git {
     files: u64,
     commits: u64,
     given: Option<PathBuf>,
+    /// The only settings of git that apply.
+    settings: PathBuf,
     /// The repository, and of its history the last commit and one in the middle.
     repository: PathBuf,
     ends: [String; 2],
@@ -57,12 +59,14 @@ impl Workload for Git {
         if find("git").is_none() {
             return Ok(());
         }
+        self.settings = preparation.directory.join("gitconfig");
+        fs::write(&self.settings, SETTINGS).map_err(Error::file(&self.settings))?;
         self.repository = match &self.given {
             Some(given) => given.canonicalize().map_err(Error::file(given))?,
             None => self.make(preparation.directory)?,
         };
         let options = command(&["rev-list", "--first-parent", "HEAD"]);
-        let listed = git(&options, &self.repository).output_of(&Interrupt::default())?;
+        let listed = self.git(&options, &self.repository).output_of(&Interrupt::default())?;
         let listed = String::from_utf8_lossy(&listed);
         let commits: Vec<&str> = listed.lines().collect();
         let [last, .., _] = commits[..] else {
@@ -111,6 +115,7 @@ impl Git {
             files: parameters.number(&FILES),
             commits: parameters.number(&COMMITS),
             given: parameters.text(&SOURCE).map(PathBuf::from),
+            settings: PathBuf::new(),
             repository: PathBuf::new(),
             ends: Default::default(),
         }
@@ -118,7 +123,7 @@ impl Git {
 
     fn execute(&self, timed: &mut Timed<'_>, options: &[&str], directory: &Path) -> Result<()> {
         let words = command(options);
-        git(&words, directory).run(timed.interrupt())?;
+        self.git(&words, directory).run(timed.interrupt())?;
         timed.count(1, 0);
         timed.flush()
     }
@@ -127,7 +132,7 @@ impl Git {
     fn verify(&self, session: &Session<'_>, clone: &Path) -> Result<()> {
         let run = |options: &[&str]| -> Result<String> {
             let words = command(options);
-            let printed = git(&words, clone).output_of(session.interrupt())?;
+            let printed = self.git(&words, clone).output_of(session.interrupt())?;
             Ok(String::from_utf8_lossy(&printed).trim().to_owned())
         };
         run(&["fsck", "--full", "--strict", "--no-progress"])?;
@@ -143,15 +148,25 @@ impl Git {
         Err(Error::Failed(format!("the clone is at {head}, not {last}, or differs: {changed:?}")))
     }
 
+    /// A command of git that neither settings nor the environment of the user change.
+    fn git<'a>(&self, words: &'a [String], directory: &Path) -> Program<'a> {
+        let program = FOREIGN.into_iter().fold(Program::new(words, directory), Program::without);
+        program
+            .variable("GIT_CONFIG_NOSYSTEM", "1")
+            .variable("GIT_CONFIG_GLOBAL", &self.settings)
+            .variable("GIT_TERMINAL_PROMPT", "0")
+            .variable("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(directory))
+    }
+
     /// Makes a history by `git fast-import`, the same for the same seed.
     fn make(&self, place: &Path) -> Result<PathBuf> {
         let repository = place.join("made.git");
         let path = word(&repository)?;
         let interrupt = Interrupt::default();
         let options = ["init", "--quiet", "--bare", "--initial-branch=main", &path];
-        git(&command(&options), place).run(&interrupt)?;
+        self.git(&command(&options), place).run(&interrupt)?;
         let import = command(&["fast-import", "--quiet", "--done"]);
-        git(&import, &repository).input(self.stream()?).run(&interrupt)?;
+        self.git(&import, &repository).input(self.stream()?).run(&interrupt)?;
         Ok(repository)
     }
 
@@ -187,18 +202,25 @@ impl Git {
     }
 }
 
-/// The words of a command. A repository of another user is used all the same.
+/// A repository of another user is used all the same, also by the process from which a clone reads.
+const SETTINGS: &str = "[safe]\n\tdirectory = *\n";
+
+/// Variables that would lead git to another repository, or change its settings.
+const FOREIGN: [&str; 9] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CONFIG_COUNT",
+];
+
+/// The words of a command.
 fn command(options: &[&str]) -> Vec<String> {
-    let mut all = words(["git", "-c", "safe.directory=*", "-c", "gc.auto=0"]);
+    let mut all = words(["git", "-c", "gc.auto=0"]);
     all.extend(options.iter().map(|option| (*option).to_owned()));
     all
-}
-
-/// A command of git that no settings of the user change.
-fn git<'a>(words: &'a [String], directory: &Path) -> Program<'a> {
-    Program::new(words, directory)
-        .variable("GIT_CONFIG_NOSYSTEM", "1")
-        .variable("GIT_CONFIG_GLOBAL", "/dev/null")
-        .variable("GIT_TERMINAL_PROMPT", "0")
-        .variable("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(directory))
 }

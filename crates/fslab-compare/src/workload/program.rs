@@ -8,6 +8,7 @@ mod guardian;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,8 +18,9 @@ use std::time::Duration;
 use fslab_sys::make_file_system::one_line;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::error::{Error, Result};
 use crate::runner::Session;
@@ -30,6 +32,9 @@ const TAIL: u64 = 600;
 
 /// So much of what a programme prints is looked at.
 const OUTPUT_MOST: u64 = 64 << 20;
+
+/// The interrupt is looked at this often while a programme runs.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The directory of a target that programmes can work in.
 pub(super) fn directory(session: &Session<'_>, what: &'static str) -> Result<PathBuf> {
@@ -66,6 +71,12 @@ impl<'a> Program<'a> {
     /// With a variable of the environment.
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Without a variable of the environment.
+    pub fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
         self
     }
 
@@ -115,9 +126,11 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Waits for the end, or for the wish to stop. The pause grows, so that neither a short
-    /// programme is measured with the pause nor a long one slowed by being asked.
+    /// Waits for the end, or for the wish to stop. The kernel reports the end at once, so that the
+    /// time of a programme is not rounded up. Without a descriptor of the process, growing pauses
+    /// take its place.
     pub fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus> {
+        let process = self.group().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut pause = Duration::from_micros(50);
         loop {
             if let Some(status) = self.status()? {
@@ -126,9 +139,19 @@ impl Started {
             if interrupt.is_raised() {
                 return Err(Error::Interrupted);
             }
+            if let Some(process) = &process {
+                wait_for_end(process)?;
+                continue;
+            }
             sleep(pause);
             pause = (pause * 5 / 4).min(Duration::from_millis(5));
         }
+    }
+
+    /// What it has printed to its standard error, from the beginning.
+    pub fn messages(&mut self) -> std::io::Result<&File> {
+        self.messages.rewind()?;
+        Ok(&self.messages)
     }
 
     /// The number of its process.
@@ -190,10 +213,41 @@ impl Drop for Started {
     }
 }
 
+/// Waits until a process has ended, for one look at the interrupt at most.
+fn wait_for_end(process: &OwnedFd) -> Result<()> {
+    match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => {
+            Err(Error::Start { program: "waiting for a programme".into(), source: errno.into() })
+        }
+    }
+}
+
 fn tail(messages: &mut File) -> std::io::Result<String> {
     let length = messages.seek(SeekFrom::End(0))?;
     messages.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
     let mut text = Vec::new();
     messages.read_to_end(&mut text)?;
     Ok(one_line(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One programme ends by itself, the other does not end.
+    #[test]
+    fn end_and_interrupt_are_both_seen_while_waiting() {
+        let run = |script: &str, interrupt: &Interrupt| {
+            let words = ["sh", "-c", script].map(str::to_owned);
+            Program::new(&words, Path::new("/")).start().unwrap().wait(interrupt)
+        };
+        let interrupt = Interrupt::default();
+        assert_eq!(run("sleep 0.3; exit 3", &interrupt).unwrap().code(), Some(3));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| run("sleep 1000", &interrupt));
+            interrupt.raise();
+            assert!(matches!(waiting.join().unwrap(), Err(Error::Interrupted)));
+        });
+    }
 }

@@ -112,6 +112,9 @@ const CHUNK_BLOCKS: u64 = 64;
 /// Requests at a time.
 const DEPTH_MOST: u64 = 4096;
 
+/// Requests a second of an open loop; slower than once in eleven days is a mistake.
+const RATE_LEAST: f64 = 1e-6;
+
 struct RandomIo {
     block: u64,
     blocks: u64,
@@ -149,6 +152,9 @@ impl Workload for RandomIo {
         }
         if self.is_direct && !self.block.is_multiple_of(512) {
             return wrong("`block`: a multiple of 512 bytes with access = \"direct\"");
+        }
+        if self.arrivals.is_some_and(|arrivals| arrivals.rate < RATE_LEAST) {
+            return Err(format!("`rate`: at least {RATE_LEAST} requests a second, or none"));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `untar`: an archive unpacked into the target, and compared with it after a remount.
 
+use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
 use super::application::{FILES, MadeTree, find, require, word, words};
@@ -17,6 +18,15 @@ const ARCHIVE: Parameter = Parameter::text(
     "the archive, compressed in any way that tar knows; none to make one from the seed",
     "",
 );
+
+/// The exit status of tar for an archive that differs.
+const DIFFERS: i32 = 1;
+
+/// Ends of the lines for differences that are none here.
+const MAY_DIFFER: [&str; 2] = [": Uid differs", ": Gid differs"];
+
+/// The start of a remark of tar on absolute names.
+const REMARK: &str = "tar: Removing leading ";
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -64,22 +74,50 @@ impl Workload for Untar {
             Some(given) => format!("from {}", given.display()),
             None => format!("text, seed {}", self.made.seed),
         });
-        let unpack = words(["tar", "-xf", &archive, "--no-same-owner"]);
+        let unpack = words(["tar", "-xpf", &archive, "--no-same-owner"]);
         session.measure(Phase::new("unpack"), |timed| {
             Program::new(&unpack, &root).run(timed.interrupt())?;
             timed.count(1, 0);
             timed.flush()
         })?;
         session.make_cold()?;
-        // It fails where a file differs or is missing.
-        let compare = words(["tar", "--compare", "-f", &archive]);
         session.measure(Phase::new("compare").cache(CacheState::Cold), |timed| {
-            Program::new(&compare, &root).run(timed.interrupt())?;
+            compare(&archive, &root, timed.interrupt())?;
             timed.count(1, 0);
             Ok(())
         })?;
         self.count(&root)
     }
+}
+
+/// Compares an archive with what was unpacked. Fails where a file differs or is missing; owners may
+/// differ, because files belong to the user who unpacked them.
+fn compare(archive: &str, root: &Path, interrupt: &Interrupt) -> Result<()> {
+    let directory = std::env::temp_dir();
+    let failed = || Error::file(&directory);
+    let mut printed = tempfile::tempfile().map_err(failed())?;
+    let output = printed.try_clone().map_err(failed())?;
+    let command = words(["tar", "--compare", "-f", archive]);
+    let program = Program::new(&command, root).variable("LC_ALL", "C").output(output);
+    let mut started = program.start()?;
+    let status = started.wait(interrupt)?;
+    if status.success() {
+        return Ok(());
+    }
+    if status.code() != Some(DIFFERS) {
+        return Err(started.failure(status));
+    }
+    printed.rewind().map_err(failed())?;
+    for file in [&printed, started.messages().map_err(failed())?] {
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.map_err(failed())?;
+            let line = String::from_utf8_lossy(&line);
+            if !MAY_DIFFER.iter().any(|end| line.ends_with(end)) && !line.starts_with(REMARK) {
+                return Err(Error::Failed(format!("{archive}: what was unpacked differs: {line}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Untar {

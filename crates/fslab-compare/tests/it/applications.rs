@@ -113,6 +113,90 @@ fn a_missing_program_is_named_and_the_run_goes_on() {
     assert_eq!(of_workload(&records, "stream").len(), 4);
 }
 
+/// Files belong to the user who unpacks them; any other difference fails the run.
+#[test]
+fn archive_of_another_owner_is_unpacked_and_compared() {
+    if !has_program("applications as workloads", "tar") {
+        return;
+    }
+    let (target, out, files) = (directory_on_disk(), directory_on_disk(), directory_on_disk());
+    std::fs::write(files.path().join("one"), "text").unwrap();
+    let archive = out.path().join("given.tar");
+    let mut tar = Command::new("tar");
+    tar.arg("-cf").arg(&archive).arg("-C").arg(files.path());
+    let status = tar.args(["--owner=12345", "--group=12345", "--mode=a+w", "one"]).status();
+    assert!(status.unwrap().success());
+    let workload = format!("[[workload]]\nname = \"untar\"\narchive = {archive:?}\n");
+    let plan = plan(target.path(), &workload);
+    let (outcome, records) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
+    assert_eq!(of_workload(&records, "untar").len(), 2);
+    // One name twice: the first member differs from what is there after the second.
+    std::fs::write(files.path().join("one"), "longer text").unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-rf").arg(&archive).arg("-C").arg(files.path()).arg("one");
+    assert!(tar.status().unwrap().success());
+    let out = directory_on_disk();
+    let (outcome, _) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert!(failed.text.contains("what was unpacked differs: one: "), "{failed:?}");
+}
+
+#[test]
+fn repository_of_another_user_is_cloned() {
+    if !rustix::process::geteuid().is_root() || !has_program("a repository of another user", "git")
+    {
+        return;
+    }
+    let (target, out, users) = (directory_on_disk(), directory_on_disk(), directory_on_disk());
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(users.path()).args(["-c", "user.name=u", "-c", "user.email=u@h"]);
+        assert!(git.args(words).status().unwrap().success(), "{words:?}");
+    };
+    git(&["init", "--quiet"]);
+    for message in ["one", "two", "three"] {
+        std::fs::write(users.path().join(message), message).unwrap();
+        git(&["add", "."]);
+        git(&["commit", "--quiet", "-m", message]);
+    }
+    let owner = Command::new("chown").args(["-R", "12345"]).arg(users.path()).status();
+    assert!(owner.unwrap().success());
+    let source = users.path();
+    let workload = format!("[[workload]]\nname = \"git\"\nsource = {source:?}\n");
+    let plan = plan(target.path(), &workload);
+    let (outcome, records) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
+    assert_eq!(of_workload(&records, "git").len(), 4);
+}
+
+/// A hook or an editor of git may have started the comparison, with variables of its repository.
+#[test]
+fn git_workload_leaves_the_repository_of_its_caller_alone() {
+    if !has_program("applications as workloads", "git") {
+        return;
+    }
+    let (target, out, users) = (directory_on_disk(), directory_on_disk(), directory_on_disk());
+    let repository = users.path().join("users.git");
+    let git = |words: &[&str]| {
+        let output = Command::new("git").arg("--git-dir").arg(&repository).args(words).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    git(&["init", "--quiet", "--bare"]);
+    assert!(repository.join("HEAD").exists());
+    let plan = plan(target.path(), "[[workload]]\nname = \"git\"\nfiles = 20\ncommits = 3\n");
+    let mut process = comparing(out.path(), &plan);
+    process.env("GIT_DIR", &repository).env("GIT_INDEX_FILE", users.path().join("index"));
+    assert!(process.status().unwrap().success());
+    assert_eq!(git(&["for-each-ref"]), "");
+    assert!(!users.path().join("index").exists());
+    let records = fslab_report::sample::read(&fslab_compare::samples_path(out.path())).unwrap();
+    assert_eq!(of_workload(&records, "git").len(), 4);
+}
+
 /// A command that leaves a process behind, and waits; it writes the numbers of both.
 fn leaving(target: &Path) -> String {
     let place = target.display();
@@ -205,6 +289,27 @@ fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
     std::iter::once(direct).chain(below).filter(|path| path.exists()).collect()
 }
 
+/// What one part uses of the processors is no interference with another.
+#[test]
+fn parts_that_run_programs_do_not_disturb_each_other() {
+    let (target, out) = (directory_on_disk(), directory_on_disk());
+    let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+    let workload = format!(
+        "[[workload]]\nname = \"together\"\nworkloads = [\
+         {{ name = \"command\", cache = \"as is\", command = [\"sh\", \"-c\", \"{busy}\"] }}, \
+         {{ name = \"stream\", size = \"64 MiB\" }}]\n"
+    );
+    let plan = plan(target.path(), &workload);
+    let (_, records) =
+        run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    let found = of_workload(&records, "together");
+    assert!(found.len() >= 5, "{found:?}");
+    for sample in found {
+        let reason = sample.contaminated.as_deref().unwrap_or_default();
+        assert!(!reason.contains("other programmes"), "{}: {reason}", sample.phase);
+    }
+}
+
 /// A user who is not there, and parameters that make no sense, are one line each.
 #[test]
 fn wrong_parameters_of_applications_are_refused() {
@@ -218,6 +323,7 @@ fn wrong_parameters_of_applications_are_refused() {
         ("name = \"git\"\ncommits = 1", "`commits`: two or more"),
         ("name = \"sqlite\"\njournal = \"none\"", "must be one of rollback, wal"),
         ("name = \"metadata\"\nthreads = 5\nfiles = 4", "`threads`: more than `files`"),
+        ("name = \"random-io\"\nrate = 1e-300", "`rate`: at least 0.000001 requests a second"),
         ("name = \"together\"", "`workloads`: two or more"),
         ("name = \"together\"\nworkloads = [{ name = \"what\" }]", "unknown workload \"what\""),
         (

@@ -1,7 +1,7 @@
 //! Appends to a samples file.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::Record;
@@ -15,13 +15,23 @@ use crate::error::{Error, Result};
 pub struct Writer {
     path: PathBuf,
     file: File,
+    /// A new file on a file system without locks is not.
+    is_locked: bool,
 }
 
 impl Writer {
     /// Creates the file, which must not exist: samples are never overwritten.
     pub fn create(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
-        Self::locked(path, file.map_err(Error::file(path))?)
+        let file = file.map_err(Error::file(path))?;
+        match file.try_lock() {
+            // Nobody else has written it, and nobody else can create it.
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => {
+                tracing::debug!(%error, "{} is not locked", path.display());
+                Ok(Self { path: path.to_owned(), file, is_locked: false })
+            }
+            result => Self::locked(path, file, result),
+        }
     }
 
     /// Opens an existing file for appending. An incomplete last line is removed, so that the next
@@ -29,7 +39,8 @@ impl Writer {
     pub fn resume(path: &Path) -> Result<Self> {
         let failed = |error| Error::file(path)(error);
         let file = OpenOptions::new().append(true).read(true).open(path).map_err(failed)?;
-        let mut writer = Self::locked(path, file)?;
+        let result = file.try_lock();
+        let mut writer = Self::locked(path, file, result)?;
         let mut bytes = Vec::new();
         writer.file.rewind().and_then(|()| writer.file.read_to_end(&mut bytes)).map_err(failed)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -37,9 +48,13 @@ impl Writer {
         Ok(writer)
     }
 
-    fn locked(path: &Path, file: File) -> Result<Self> {
-        match file.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), file }),
+    fn locked(
+        path: &Path,
+        file: File,
+        result: std::result::Result<(), TryLockError>,
+    ) -> Result<Self> {
+        match result {
+            Ok(()) => Ok(Self { path: path.to_owned(), file, is_locked: true }),
             Err(TryLockError::WouldBlock) => Err(Error::SamplesInUse { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(Error::file(path)(error)),
         }
@@ -53,9 +68,16 @@ impl Writer {
     }
 }
 
+/// Whether an error means that the file system has no locks, as NFS without a lock manager.
+fn has_no_locks(error: &io::Error) -> bool {
+    [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
+}
+
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let Err(error) = self.file.unlock() {
+        if self.is_locked
+            && let Err(error) = self.file.unlock()
+        {
             tracing::warn!(%error, "unlocking {}", self.path.display());
         }
     }
@@ -64,6 +86,14 @@ impl Drop for Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_locks_are_told_from_other_errors() {
+        for errno in [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP] {
+            assert!(has_no_locks(&io::Error::from_raw_os_error(errno)));
+        }
+        assert!(!has_no_locks(&io::Error::from_raw_os_error(libc::EIO)));
+    }
 
     /// The second descriptor is one that a command being started holds until it runs.
     #[test]

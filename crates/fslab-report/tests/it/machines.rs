@@ -2,7 +2,7 @@
 
 use fslab_report::Provenance;
 use fslab_report::sample::{Record, Sample};
-use fslab_report::{Report, Verdict};
+use fslab_report::{Pooling, Report, Verdict};
 
 /// Makes a run on a machine, with seconds of `base` and `other` per round; `None` if a round lacks
 /// one.
@@ -148,4 +148,31 @@ fn machines_are_told_apart_by_more_than_their_name() {
     assert_eq!(Report::new(&records).machines, ["same", "same (2)"]);
     rename(&mut records[half..], "one", "b");
     assert_eq!(Report::new(&records).machines, ["same"]);
+}
+
+/// Nodes on one kernel are one cluster: pairs of both, as if one machine had measured them.
+#[test]
+fn nodes_of_one_boot_are_pooled_as_one_machine() {
+    let rounds = |ratio: f64| -> Vec<_> {
+        (0..6).map(|round| (Some(1.0), Some(ratio * swing(round)))).collect()
+    };
+    let booted = |machine: &str, boot: &str, ratio: f64| {
+        let mut records = run(machine, &rounds(ratio));
+        if let Record::Provenance(found) = &mut records[0] {
+            found.boot = Some(boot.to_owned());
+        }
+        records
+    };
+    let ratio = |boot: &str| {
+        let records = [booted("n1", "x", 1.1), booted("n2", boot, 1.3)].concat();
+        let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
+        let row = report.groups[0].rows.iter().find(|row| row.target == "other").unwrap();
+        assert_eq!(row.machines.len(), 2);
+        row.against[0].ratio.unwrap()
+    };
+    let (one, two) = (ratio("x"), ratio("y"));
+    assert!((one.ratio - two.ratio).abs() < 1e-9, "{one:?} {two:?}");
+    assert!(one.low > 1.0 && one.high < 1.5, "{one:?}");
+    // Two machines tell little of others: Student's interval of two means.
+    assert!(two.low < 1.0 && two.high > 1.5, "{two:?}");
 }

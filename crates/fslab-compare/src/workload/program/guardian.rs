@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 
 /// Holds process groups by their numbers until its input ends, which the death of the writer does.
-/// A database ends in order by SIGINT.
+/// A database ends in order by SIGINT: it writes its checkpoint and removes its System V shared
+/// memory. So the groups are killed only when their leaders have ended, or after a minute.
 const SCRIPT: &str = r#"
 held=
 while read -r word group; do
@@ -20,8 +21,20 @@ while read -r word group; do
         release) held="${held%%" $group "*}${held#*" $group "}" ;;
     esac
 done
+lives() {
+    while read -r key state _; do
+        [ "$key" != State: ] || { [ "$state" != Z ]; return; }
+    done < "/proc/$1/status"
+    return 1
+}
 for group in $held; do kill -s INT -- "-$group"; done
-[ -z "$held" ] || sleep 1
+seconds=0
+for group in $held; do
+    while [ "$seconds" -lt 60 ] && lives "$group"; do
+        sleep 1
+        seconds=$((seconds + 1))
+    done
+done
 for group in $held; do kill -s KILL -- "-$group"; done
 "#;
 
