@@ -152,6 +152,9 @@ mod counter {
 mod tests {
     use super::CycleCounter;
 
+    /// Upper limit of measurements.
+    const ROUNDS_MAX: u32 = 10_000;
+
     /// An interval covers all work in it, and more work takes more cycles.
     #[test]
     fn work_takes_cycles() {
@@ -165,7 +168,6 @@ mod tests {
             counter.end().ticks.saturating_sub(begin)
         };
         // On a busy machine, most intervals also hold the work of others.
-        const ROUNDS_MAX: u32 = 10_000;
         let (mut little, mut much) = (u64::MAX, u64::MAX);
         for _ in 0..ROUNDS_MAX {
             little = little.min(ticks_of(1_000));
