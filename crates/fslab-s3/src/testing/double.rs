@@ -185,9 +185,8 @@ impl Objects {
             }
             ("POST", None) => {
                 let upload = self.begin(key.to_owned());
-                let body = format!(
-                    "<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
-                );
+                let name = "InitiateMultipartUploadResult";
+                let body = format!("<{name}><UploadId>{upload}</UploadId></{name}>");
                 Message::answer(200, &[], body)
             }
             (method, Some(upload)) => self.part(method, key, upload, &query, request),
