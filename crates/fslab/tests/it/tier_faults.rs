@@ -110,9 +110,13 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let file = tiered.path("elsewhere");
     let mut recall = fslab(&["tier", "recall", file.to_str().unwrap()]);
     let mut recall = recall.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let point = tiered.path("");
+    let point = point.to_str().unwrap();
+    soon("it is recalled", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
+    // From then on it takes moments until the call hangs, and the call takes 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
-    let (code, said) = run(&["umount", tiered.path("").to_str().unwrap()]);
+    let (code, said) = run(&["umount", point]);
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     assert!(code == 0 && said.contains("ends only when a server"), "{code}: {said}");
     let logged = fs::read_to_string(&log).unwrap();
