@@ -142,8 +142,12 @@ impl Bucket {
     /// Failures of the request. It may still be done later.
     pub fn delete(&self, key: &str) -> Result<()> {
         match self.transport.send(self.call(Counter::Delete, Method::DELETE, key)) {
-            Err(failure) if failure.cause != Cause::NotFound => Err(failure),
-            _ => Ok(()),
+            Err(failure) if failure.cause == Cause::NotFound => Ok(()),
+            Err(failure) => Err(failure),
+            Ok(answer) if error(&answer.body).is_some() => {
+                Err(Failure::wrong("the store answers success and an error at once"))
+            }
+            Ok(_) => Ok(()),
         }
     }
 
