@@ -31,6 +31,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         further_runs: merged.further,
         machines: merged.machines,
         pooling: merged.pooling,
+        kernels: merged.kernels,
         target_names: merged.target_names,
         workloads: merged.workloads,
         targets: merged.targets,

@@ -15,7 +15,7 @@ use super::model::{Against, Group, Report, Row};
 use super::names::nearest;
 use crate::error::{Error, Result};
 use crate::sample::Better;
-use fslab_stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
+use fslab_stats::{CONFIDENCE, RatioInterval, holm};
 
 /// A condition on rows of a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -267,8 +267,7 @@ impl Report {
             let own = rounds.filter(|(point, _)| point.machine == machine);
             own.filter_map(|(_, ratio)| Some(((*ratio)?, limit))).collect()
         };
-        let strata: Vec<_> = (0..self.machines.len()).map(of_machine).collect();
-        stratified_ratio(&strata, self.provenance.seed)
+        self.pooling.ratio(&self.kernels, of_machine, self.provenance.seed)
     }
 
     fn unknown_rows(&self, gate: &Gate) -> Error {

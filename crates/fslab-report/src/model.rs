@@ -21,6 +21,9 @@ pub struct Report {
     /// How the ratios of these machines become one.
     #[serde(skip_serializing_if = "Pooling::is_strata")]
     pub pooling: Pooling,
+    /// The machines that count as one when their ratios become one.
+    #[serde(skip)]
+    pub(crate) kernels: Vec<Vec<usize>>,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
     /// Labels of all workloads, in the plan's order.

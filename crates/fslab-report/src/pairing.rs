@@ -39,10 +39,7 @@ pub(super) fn ratio_of(
         let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
         own.filter_map(pair).collect()
     };
-    // Machines that share a kernel are one cluster.
-    let pairs = |machines: &Vec<usize>| machines.iter().flat_map(|one| of_machine(*one)).collect();
-    let strata: Vec<_> = merged.kernels.iter().map(pairs).collect();
-    merged.pooling.ratio(&strata, merged.provenance.seed)
+    merged.pooling.ratio(&merged.kernels, of_machine, merged.provenance.seed)
 }
 
 /// Returns the baseline's sample of the same round: from the same run or, if that run has no

@@ -21,11 +21,19 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// The ratio of pairs, by machine.
-    pub(crate) fn ratio(self, machines: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
+    /// Returns the ratio over all machines. `groups` are those of [`Self::groups`]; `pairs` returns
+    /// the pairs of one machine.
+    pub(crate) fn ratio(
+        self,
+        groups: &[Vec<usize>],
+        pairs: impl Fn(usize) -> Vec<(f64, f64)>,
+        seed: u64,
+    ) -> Option<RatioInterval> {
+        let of_group = |group: &Vec<usize>| group.iter().flat_map(|one| pairs(*one)).collect();
+        let groups: Vec<_> = groups.iter().map(of_group).collect();
         match self {
-            Self::Strata => stratified_ratio(machines, seed),
-            Self::Clusters => clustered_ratio(machines, seed),
+            Self::Strata => stratified_ratio(&groups, seed),
+            Self::Clusters => clustered_ratio(&groups, seed),
         }
     }
 

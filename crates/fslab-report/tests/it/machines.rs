@@ -2,7 +2,7 @@
 
 use fslab_report::Provenance;
 use fslab_report::sample::{Record, Sample};
-use fslab_report::{Pooling, Report, Verdict};
+use fslab_report::{Gate, Outcome, Pooling, Report, Verdict};
 
 /// Makes a run on a machine, with seconds of `base` and `other` per round; `None` if a round lacks
 /// one.
@@ -168,9 +168,12 @@ fn nodes_of_one_boot_are_pooled_as_one_machine() {
         let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
         let row = report.groups[0].rows.iter().find(|row| row.target == "other").unwrap();
         assert_eq!(row.machines.len(), 2);
-        row.against[0].ratio.unwrap()
+        let gate = ["elapsed slower 5%".parse::<Gate>().unwrap()];
+        let judged = report.judge(&gate).unwrap().remove(0);
+        (row.against[0].ratio.unwrap(), judged.outcome)
     };
-    let (one, two) = (ratio("x"), ratio("y"));
+    let ((one, gate_of_one), (two, gate_of_two)) = (ratio("x"), ratio("y"));
+    assert_eq!((gate_of_one, gate_of_two), (Outcome::Failed, Outcome::NotDecided));
     assert!((one.ratio - two.ratio).abs() < 1e-9, "{one:?} {two:?}");
     assert!(one.low > 1.0 && one.high < 1.5, "{one:?}");
     // Two machines tell little of others: Student's interval of two means.

@@ -2,8 +2,9 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fslab_s3::testing::{Fault, Place};
+use fslab_s3::testing::{Fault, Place, Proxy};
 use fslab_tier::Id;
 use fslab_tier::archive::{Archive, Writer};
 use fslab_tier::stored::WriterMark;
@@ -100,6 +101,63 @@ fn delayed_mark_deletes_nothing() {
         assert_eq!(listed(&*next).unwrap(), [(files(1).1, 6)]);
         assert_eq!(contents(&*next, files(1)).unwrap(), b"needed");
     }
+}
+
+/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and does something
+/// meanwhile. The archive needs the proxy.
+fn open_slowly(
+    world: &World,
+    tree: Option<Writer>,
+    meanwhile: impl FnOnce(),
+) -> (Proxy, Arc<dyn Archive>) {
+    let slow = Proxy::before(world.store.port()).unwrap();
+    slow.add("PUT", "/lease", Fault::Delay(Duration::from_secs(5)), 1);
+    let place = Place::new(slow.port(), "a/b;lease=20;stall=60").unwrap();
+    let archive = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| place.open(TIER, tree));
+        while slow.count("PUT", "/lease") == 0 && !opened.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        meanwhile();
+        opened.join().unwrap().unwrap()
+    });
+    (slow, archive)
+}
+
+/// A mark that reaches the store while somebody takes over: the renewal behind it failed, so that
+/// its object is needed.
+#[test]
+fn mark_that_arrives_during_a_take_over_deletes_nothing() {
+    let world = World::new();
+    let first = world.open();
+    write(&*first, files(1), b"needed").unwrap();
+    world.proxy.add("PUT", "/deleted/", Fault::HeldUp, 5);
+    first.delete(files(1)).unwrap_err();
+    world.proxy.add("", "", Fault::Reset, u32::MAX);
+    let deliver = || assert!(world.proxy.deliver().unwrap() > 0);
+    let (_slow, second) = open_slowly(&world, None, deliver);
+    assert_eq!(contents(&*second, files(1)).unwrap(), b"needed");
+    drop(second);
+    for _ in 0..2 {
+        let next = world.direct().open(TIER, None).unwrap();
+        assert_eq!(listed(&*next).unwrap(), [(files(1).1, 6)]);
+        assert_eq!(contents(&*next, files(1)).unwrap(), b"needed");
+    }
+}
+
+/// A tree that asks for the lease does not become the writer again after another one took over.
+#[test]
+fn tree_that_is_replaced_while_it_waits_for_the_lease_only_reads() {
+    let world = World::new();
+    let place = world.direct();
+    drop(place.open(TIER, Some(writer(1))).unwrap());
+    let take_over = || place.take_over(TIER, &writer(2)).unwrap();
+    let (_slow, first) = open_slowly(&world, Some(writer(1)), take_over);
+    let refusal = first.refusal().unwrap();
+    assert!(refusal.starts_with("is written by another tree, /tree2 on "), "{refusal}");
+    let second = place.open(TIER, Some(writer(2))).unwrap();
+    assert_eq!(second.refusal(), None);
+    write(&*second, files(1), b"by the second").unwrap();
 }
 
 /// A renewal that reaches the store after a take-over changes nothing.

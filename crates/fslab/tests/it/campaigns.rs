@@ -4,9 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::support::fslab;
+use crate::scratch::Scratch;
 
 const FAILURE: i32 = 1;
 const BAD_INPUT: i32 = 3;
@@ -17,39 +16,17 @@ const PLAN: &str = "name = \"small\"\nrounds = 4\nrounds_max = 8\nnoise_floor = 
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-struct Scratch(TempDir);
+/// Makes a folder with a plan and a campaign of it. The program finds no other programs but those of
+/// the test.
+fn campaign() -> Scratch {
+    let scratch = Scratch::with_plan(PLAN, ("PATH", "bin"));
+    let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
+    assert!(told.contains("8 cells in 4 blocks of 2 targets"), "{told}");
+    assert!(told.contains("`rounds_max` of the plan does not apply"), "{told}");
+    scratch
+}
 
 impl Scratch {
-    /// With a plan, and a campaign of it.
-    fn new() -> Self {
-        let scratch = Self(TempDir::new().unwrap());
-        fs::write(scratch.path("plan.toml"), PLAN).unwrap();
-        let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
-        assert!(told.contains("8 cells in 4 blocks of 2 targets"), "{told}");
-        assert!(told.contains("`rounds_max` of the plan does not apply"), "{told}");
-        scratch
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Runs the program where it finds no other programs but those of the test.
-    fn fslab(&self, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = fslab(arguments);
-        command.current_dir(self.0.path()).env("PATH", self.path("bin"));
-        let output = command.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
-    }
-
-    #[track_caller]
-    fn done(&self, arguments: &[&str]) -> String {
-        let (code, output, messages) = self.fslab(arguments);
-        assert_eq!(code, 0, "{arguments:?}: {messages}");
-        output
-    }
-
     #[track_caller]
     fn refused(&self, arguments: &[&str], code: i32, text: &str) {
         let (found, _, message) = self.fslab(arguments);
@@ -69,7 +46,7 @@ impl Scratch {
 
 #[test]
 fn shares_are_run_and_reported() {
-    let scratch = Scratch::new();
+    let scratch = campaign();
     let share = |share: &str| {
         let words = scratch.run(share);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -98,7 +75,7 @@ fn shares_are_run_and_reported() {
 
 #[test]
 fn without_a_scheduler_shares_run_here_one_after_another() {
-    let scratch = Scratch::new();
+    let scratch = campaign();
     let dry = scratch.done(&["campaign", "submit", "run", "--local", "2", "-n"]);
     assert_eq!(dry.lines().count(), 2);
     assert!(dry.contains("campaign run run --share 2/2"), "{dry}");
@@ -110,10 +87,19 @@ fn without_a_scheduler_shares_run_here_one_after_another() {
     assert_eq!(status["hosts"][0]["attempts"], 3);
 }
 
+/// A plan with a target on which a workload fails.
+fn failing(scratch: &Scratch) -> String {
+    format!(
+        "{PLAN}[[target]]\nname = \"here\"\ndirectory = \"{}\"\n\
+         [[workload]]\nname = \"command\"\ncommand = [\"/bin/false\"]\n",
+        scratch.path(".")
+    )
+}
+
 /// What a wrong campaign or host is told, with the code that the guide lists.
 #[test]
 fn refusals_have_one_line_and_their_code() {
-    let scratch = Scratch::new();
+    let scratch = campaign();
     let share = scratch.run("1/1");
     let share: Vec<&str> = share.iter().map(String::as_str).collect();
     scratch.refused(&["campaign", "new", "plan.toml", "run"], BAD_INPUT, "not empty");
@@ -135,22 +121,32 @@ fn refusals_have_one_line_and_their_code() {
     fs::write(&plan, PLAN.replace("64 KiB", "32 KiB")).unwrap();
     scratch.refused(&share, BAD_INPUT, "has changed since the campaign was made");
     fs::write(&plan, PLAN).unwrap();
-    let failing = format!(
-        "{PLAN}[[target]]\nname = \"here\"\ndirectory = \"{}\"\n\
-         [[workload]]\nname = \"command\"\ncommand = [\"/bin/false\"]\n",
-        scratch.path(".")
-    );
-    fs::write(scratch.path("failing.toml"), failing).unwrap();
+    fs::write(scratch.path("failing.toml"), failing(&scratch)).unwrap();
     scratch.done(&["campaign", "new", "failing.toml", "failing"]);
     let share = ["campaign", "run", "failing", "--share", "1/1", "--work-dir", "."];
     let (code, _, message) = scratch.fslab(&[&share[..], &["--lock", "host.lock"]].concat());
     assert!(code == FAILURE && message.contains("failed: here"), "{code}: {message}");
 }
 
+/// Each share fails, and each is run.
+#[test]
+fn failed_share_does_not_keep_the_others_from_running() {
+    let scratch = campaign();
+    fs::write(scratch.path("failing.toml"), failing(&scratch)).unwrap();
+    scratch.done(&["campaign", "new", "failing.toml", "failing"]);
+    let submit = ["campaign", "submit", "failing", "--local", "3", "--work-dir", "."];
+    let (code, _, message) = scratch.fslab(&[&submit[..], &["--lock", "host.lock"]].concat());
+    assert_eq!(code, FAILURE, "{message}");
+    assert!(message.contains("share 1/3: failed: here;"), "{message}");
+    let status = scratch.done(&["campaign", "status", "--json", "failing"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["missing"], &status["hosts"][0]["attempts"]), (&0.into(), &3.into()));
+}
+
 /// The script, and that it is what `sbatch` is given: here by a program that keeps it.
 #[test]
 fn slurm_is_given_an_array_with_requeue() {
-    let scratch = Scratch::new();
+    let scratch = campaign();
     let submit = ["campaign", "submit", "run", "--slurm", "--shares", "6", "--licences", "disk:1"];
     let script = scratch.done(&[&submit[..], &["--dry-run"]].concat());
     for line in [

@@ -4,9 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use tempfile::TempDir;
-
-use crate::support::{fslab, run};
+use crate::scratch::Scratch;
+use crate::support::run;
 
 const BAD_INPUT: i32 = 3;
 
@@ -15,41 +14,15 @@ const PLAN: &str = "name = \"small\"\nrounds = 3\n\
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-struct Scratch(TempDir);
-
-impl Scratch {
-    fn new() -> Self {
-        let scratch = Self(TempDir::new().unwrap());
-        fs::write(scratch.path("plan.toml"), PLAN).unwrap();
-        scratch
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Runs the program with a cache folder of its own; its code, output and messages.
-    #[track_caller]
-    fn fslab(&self, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = fslab(arguments);
-        command.current_dir(self.0.path()).env("FSLAB_CACHE", self.path("cache"));
-        let output = command.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
-    }
-
-    #[track_caller]
-    fn done(&self, arguments: &[&str]) -> String {
-        let (code, output, messages) = self.fslab(arguments);
-        assert_eq!(code, 0, "{arguments:?}: {messages}");
-        output
-    }
+/// Makes a folder with a plan. The program has a cache folder of its own.
+fn folder() -> Scratch {
+    Scratch::with_plan(PLAN, ("FSLAB_CACHE", "cache"))
 }
 
 /// A plan is written, never over another; it parses, and a dry run tells of it.
 #[test]
 fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     scratch.done(&["compare", "--init"]);
     let told = scratch.done(&["compare", "compare.toml", "--dry-run"]);
     assert!(told.contains("10 rounds, and up to 30 until every interval is within"), "{told}");
@@ -65,7 +38,7 @@ fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
 /// How long it takes is not known at first, found by a trial, and known after a comparison.
 #[test]
 fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     let dry = ["compare", "plan.toml", "--dry-run"];
     assert!(scratch.done(&dry).contains("9 runs, which have not been timed on this machine yet"));
     let trial = scratch.done(&[&dry[..], &["--trial"]].concat());
@@ -79,7 +52,7 @@ fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
 
 #[test]
 fn samples_become_every_form() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     scratch.done(&["compare", "plan.toml", "--out", "out", "--seed", "5", "--reruns", "0"]);
     let samples = "out/samples.jsonl";
     let files = ["page.html", "tables.md", "samples.csv", "samples.parquet"];
@@ -103,7 +76,7 @@ fn samples_become_every_form() {
 /// Two halves read together are the whole; a run that is whole has nothing to resume.
 #[test]
 fn halves_are_merged_and_runs_resumed() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     let half = |cells: &str, out: &str| {
         let arguments = ["compare", "plan.toml", "--seed", "7", "--reruns", "0"];
         scratch.done(&[&arguments[..], &["--cells", cells, "--out", out]].concat());
@@ -150,7 +123,7 @@ fn halves_are_merged_and_runs_resumed() {
 /// with.
 #[test]
 fn a_resumed_comparison_goes_on_with_its_choice() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     let choice = ["--only-target", "memory", "--work-dir", "work", "--reruns", "0"];
     let begin = ["compare", "plan.toml", "--out", "out", "--rounds", "2"];
     fs::create_dir(scratch.path("work")).unwrap();
@@ -181,7 +154,7 @@ fn a_resumed_comparison_goes_on_with_its_choice() {
 
 #[test]
 fn wrong_choices_are_named() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     let plan = scratch.path("plan.toml");
     let (code, message) = run(&["compare", &plan, "--cells", "5/4"]);
     assert!(code == BAD_INPUT && message.contains("written K/N"), "{message}");
@@ -196,7 +169,7 @@ fn wrong_choices_are_named() {
 /// Nothing is made where a directory is mistyped, and nothing is mixed with what is others'.
 #[test]
 fn mistyped_directories_are_refused() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     fs::create_dir(scratch.path("mine")).unwrap();
     fs::write(scratch.path("mine/report.html"), "mine").unwrap();
     fs::create_dir(scratch.path("empty")).unwrap();
@@ -214,7 +187,7 @@ fn mistyped_directories_are_refused() {
             assert!(message.contains(part), "{message}");
         }
     }
-    let names = fs::read_dir(scratch.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = fs::read_dir(scratch.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<_> = names.collect();
     names.sort();
     assert_eq!(names, ["empty", "mine", "plan.toml"], "something was made");
@@ -226,7 +199,7 @@ fn mistyped_directories_are_refused() {
 /// What a target could not do is told by the code too; the others are measured.
 #[test]
 fn a_comparison_in_which_a_target_fails_fails() {
-    let scratch = Scratch::new();
+    let scratch = folder();
     let failing = "[[target]]\nname = \"broken\"\n\
                    in_process = \"fault:rules=write error EIO / mem:\"\n";
     fs::write(scratch.path("plan.toml"), format!("{PLAN}{failing}")).unwrap();

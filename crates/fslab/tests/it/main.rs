@@ -31,6 +31,7 @@ mod sca_conversion;
 mod sca_identity;
 mod sca_memory;
 mod sca_tools;
+mod scratch;
 mod services;
 mod set_id;
 mod snapshots;

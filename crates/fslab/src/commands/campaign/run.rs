@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fslab_campaign::{Campaign, Done, ERASABLE, HostLock, ShareRun, this_program};
+use fslab_compare::Outcome;
 use fslab_report::Share;
 use fslab_report::sample::EndReason;
 use fslab_sys::signals::Interrupt;
@@ -52,7 +53,8 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let campaign = Campaign::open(&self.campaign.directory)?;
-        self.way.run(&campaign, self.share, &interrupt)
+        let outcome = self.way.run(&campaign, self.share, &interrupt)?;
+        outcome.map_or(Ok(()), |outcome| all_done(&outcome))
     }
 }
 
@@ -75,8 +77,14 @@ impl Way {
         Ok(options)
     }
 
-    /// Runs a share, and prints how it ended.
-    pub fn run(&self, campaign: &Campaign, share: Share, interrupt: &Interrupt) -> Result<()> {
+    /// Runs a share, and prints how it ended. Returns its outcome, in which targets may have
+    /// failed; `None` if all its blocks were done before.
+    pub fn run(
+        &self,
+        campaign: &Campaign,
+        share: Share,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Outcome>> {
         places::check_work_dir(&self.work_dir)?;
         let directory = quoted(campaign.directory());
         let Share { number, of } = share;
@@ -106,7 +114,10 @@ impl Way {
         let done = run.run(&mut progress)?;
         progress.finish();
         match done {
-            Done::Nothing => eprintln!("share {number}/{of}: all its blocks are done"),
+            Done::Nothing => {
+                eprintln!("share {number}/{of}: all its blocks are done");
+                Ok(None)
+            }
             Done::Ran { outcome, file } => {
                 match outcome.end.reason {
                     EndReason::Interrupted => {
@@ -120,9 +131,8 @@ impl Way {
                         eprintln!("share {number}/{of}: done, samples in {}", file.display());
                     }
                 }
-                all_done(&outcome)?;
+                Ok(Some(outcome))
             }
         }
-        Ok(())
     }
 }

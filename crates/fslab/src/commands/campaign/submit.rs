@@ -5,7 +5,7 @@ use fslab_campaign::{Campaign, Slurm};
 use fslab_report::Share;
 use fslab_sys::signals::Interrupt;
 
-use super::super::compare::quoted;
+use super::super::compare::{all_done, quoted};
 use super::Directory;
 use super::run::Way;
 
@@ -54,7 +54,23 @@ impl Args {
             return Ok(());
         }
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        (1..=of).try_for_each(|number| self.way.run(&campaign, Share { number, of }, &interrupt))
+        self.run_here(&campaign, of, &interrupt)
+    }
+
+    /// Runs all shares, one after another. A target that fails in one share does not keep the
+    /// others from being run.
+    ///
+    /// # Errors
+    /// The first failure of a target, after all shares; at once if a share can't be run.
+    fn run_here(&self, campaign: &Campaign, of: u32, interrupt: &Interrupt) -> Result<()> {
+        let mut failed = Ok(());
+        for number in 1..=of {
+            let share = Share { number, of };
+            let Some(outcome) = self.way.run(campaign, share, interrupt)? else { continue };
+            let done = all_done(&outcome).with_context(|| format!("share {number}/{of}"));
+            failed = failed.and(done);
+        }
+        failed
     }
 
     fn submit(&self, campaign: &Campaign) -> Result<()> {
