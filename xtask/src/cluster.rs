@@ -26,7 +26,7 @@ enum Action {
 }
 
 impl Args {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self) -> Result<bool> {
         let cluster = Cluster::of_user()?;
         match self.action {
@@ -48,8 +48,8 @@ fn up(cluster: &Cluster) -> Result<bool> {
     started.map(|()| true)
 }
 
-/// On a cluster of its own, whose nodes are ended however the demonstration ends. Logs of a cluster
-/// that did not start are kept.
+/// Runs the demonstration on a cluster of its own. All its nodes end when the demonstration ends.
+/// The logs of a cluster that failed to start are kept.
 fn demo(cluster: &Cluster) -> Result<bool> {
     if cluster.is_up() {
         bail!("the cluster is up; `cargo xtask cluster down` ends it");

@@ -1,8 +1,8 @@
-//! The samples files of a campaign: one for each attempt at a share, written by one process.
+//! The samples files of a campaign. Each attempt at a share has one, written by one process.
 //!
-//! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`, and ends in `.part` until the attempt has
-//! ended by itself. No two attempts share a name, so that none ever writes or replaces another's
-//! file.
+//! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`. The name has the suffix `.part` until the
+//! attempt has ended by itself. No two attempts share a name, so an attempt never writes or
+//! replaces the file of another.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,23 +19,23 @@ use crate::format::ATTEMPTS;
 const WHOLE: &str = ".jsonl";
 const PART: &str = ".jsonl.part";
 
-/// What one process has measured of a share.
+/// The measurements of one process for one share.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Its samples file.
+    /// The samples file.
     pub file: PathBuf,
-    /// The share it was asked for.
+    /// The share that was requested.
     pub share: Share,
-    /// Whether it ended by itself; if not, it runs or was killed.
+    /// Whether the attempt ended by itself. If not, it is running or was killed.
     pub is_ended: bool,
-    /// Where, when and with what.
+    /// The host, time and program of the attempt.
     pub provenance: Provenance,
-    /// All whole records of the file.
+    /// All complete records of the file.
     pub(crate) records: Vec<Record>,
 }
 
 impl Attempt {
-    /// Why it ended, where it did.
+    /// Returns the reason for the end of the attempt, if it has ended by itself.
     #[must_use]
     pub fn reason(&self) -> Option<EndReason> {
         self.records.iter().rev().find_map(|record| match record {
@@ -45,7 +45,7 @@ impl Attempt {
     }
 }
 
-/// The two names of the file of a new attempt: while it runs, and after.
+/// Returns the two names of a new attempt's file: while the attempt runs, and after its end.
 pub(crate) fn new_files(campaign: &Campaign, share: Share, now: Timestamp) -> (PathBuf, PathBuf) {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
@@ -59,15 +59,15 @@ pub(crate) fn new_files(campaign: &Campaign, share: Share, now: Timestamp) -> (P
     (directory.join(format!("{name}{PART}")), directory.join(format!("{name}{WHOLE}")))
 }
 
-/// The share in a file's name, and the rest of the name, by which attempts are put in order.
+/// Splits a file name into its share and the rest, which is the sort key of attempts.
 fn parse(name: &str) -> Option<(Share, &str)> {
     let name = name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE))?;
     let (share, rest) = name.split_once('.')?;
     Some((share.replace("-of-", "/").parse().ok()?, rest))
 }
 
-/// Every attempt that has measured anything, in the order in which they began. Files with other
-/// names are not looked at: network file systems keep some of their own.
+/// Returns all attempts with at least one record, in the order in which they began. Files with
+/// other names are ignored: network file systems create some of their own.
 pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
     let directory = campaign.directory().join(ATTEMPTS);
     let mut names = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
         names.extend(name.into_string().ok().filter(|name| parse(name).is_some()));
     }
     names.sort_by(|one, other| order(one).cmp(&order(other)));
-    // Of a file that was renamed while it was listed both names may be there, the whole one first.
+    // A file that was renamed during the listing may appear under both names, the final one first.
     names.dedup_by(|later, first| stem(later) == stem(first));
     let mut found = Vec::new();
     for name in &names {
@@ -89,13 +89,13 @@ fn order(name: &str) -> (&str, &str) {
     (parse(name).map_or("", |(_, rest)| rest), name)
 }
 
-/// The name of an attempt, without the suffix that says whether it has ended.
+/// Returns the name of an attempt without the suffix that shows whether it has ended.
 fn stem(name: &str) -> &str {
     name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE)).unwrap_or(name)
 }
 
-/// What was read; `None` for a file that has another name by now. A network file system may open a
-/// renamed file by what it remembers of it, which is stale then.
+/// Returns the records read, or `None` for a file that has been renamed since. A network file
+/// system may open a renamed file through a cached handle, which is stale.
 fn found<T>(read: fslab_report::Result<T>) -> Result<Option<T>> {
     match read {
         Err(fslab_report::Error::File { source, .. })
@@ -107,7 +107,7 @@ fn found<T>(read: fslab_report::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// An attempt; `None` for one that was cut off before its first record.
+/// Reads an attempt. Returns `None` if the attempt was killed before its first record.
 fn read(campaign: &Campaign, directory: &Path, name: &str) -> Result<Option<Attempt>> {
     let Some((share, _)) = parse(name) else { return Ok(None) };
     let listed = directory.join(name);
@@ -116,7 +116,7 @@ fn read(campaign: &Campaign, directory: &Path, name: &str) -> Result<Option<Atte
         false => (listed, true, sample::read(&whole)?),
         true => match found(sample::read_prefix(&listed))? {
             Some(records) => (listed, false, records),
-            // It has ended since it was listed, or its process removed it.
+            // The attempt has ended since the listing, or its process removed the file.
             None => match found(sample::read(&whole))? {
                 Some(records) => (whole, true, records),
                 None => return Ok(None),

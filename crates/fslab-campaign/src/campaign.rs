@@ -1,4 +1,4 @@
-//! Making and opening campaigns.
+//! Creates and opens campaigns.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{Block, FORMAT, Frozen, Input, Program};
 use crate::{erasable, hash, reader, writer};
 
-/// A campaign and its plan, which can be run on this host.
+/// A campaign with its plan, ready to run on this host.
 #[derive(Debug)]
 pub struct Campaign {
     directory: PathBuf,
@@ -18,28 +18,29 @@ pub struct Campaign {
     plan: Plan,
 }
 
-/// What a campaign is made of.
+/// The settings of a new campaign.
 #[derive(Debug)]
 pub struct Freeze<'a> {
-    /// What is compared. Its least number of rounds is run: a stop rule would have to know what
-    /// other hosts measure.
+    /// The plan. A campaign runs its minimum number of rounds: a stop rule would need the
+    /// measurements of other hosts.
     pub plan: &'a Plan,
-    /// Where everything random comes from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How often a block is repeated because of interference.
+    /// How many times a block is repeated because of interference.
     pub reruns_max: u32,
-    /// The program that runs it.
+    /// The program that creates the campaign.
     pub program: Program,
     /// The present time.
     pub now: Timestamp,
 }
 
 impl Campaign {
-    /// Makes a campaign in a directory that is empty or not there.
+    /// Creates a campaign in a directory that is empty or does not exist.
     ///
     /// # Errors
-    /// Where the plan names a device by a path or a file in a stack, reads something that is not
-    /// there, or the directory can't be written; nothing is left of it then.
+    /// Fails if the plan names a device by a path or a file in a stack, if an input of the plan is
+    /// missing, or if the directory can't be written. After an error no part of the campaign
+    /// remains.
     pub fn create(directory: &Path, freeze: Freeze<'_>) -> Result<Self> {
         let Freeze { plan, seed, reruns_max, program, now } = freeze;
         erasable::check_roles(plan)?;
@@ -63,10 +64,11 @@ impl Campaign {
         Self::open(directory)
     }
 
-    /// Opens a campaign. What its plan reads is not looked at.
+    /// Opens a campaign. Its inputs are not checked.
     ///
     /// # Errors
-    /// Where the directory is no campaign's, or its record and plan are not those that were frozen.
+    /// Fails if the directory is not a campaign, or if its record or plan differs from the frozen
+    /// one.
     pub fn open(directory: &Path) -> Result<Self> {
         let (frozen, text) = reader::read(directory)?;
         let file = directory.join(crate::format::PLAN);
@@ -87,28 +89,28 @@ impl Campaign {
         Ok(Self { directory: directory.to_owned(), frozen, plan })
     }
 
-    /// What was frozen.
+    /// Returns the record that was frozen at creation.
     #[must_use]
     pub fn frozen(&self) -> &Frozen {
         &self.frozen
     }
 
-    /// The plan, with its inputs where they are on every host; devices are roles.
+    /// Returns the plan. Inputs have the paths that they have on every host; devices are roles.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Its directory.
+    /// Returns the directory of the campaign.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Refuses another build than the one that made it.
+    /// Refuses a build other than the one that created the campaign.
     ///
     /// # Errors
-    /// [`Error::OtherBuild`].
+    /// Fails with [`Error::OtherBuild`] if the builds differ.
     pub fn check_program(&self, found: &Program) -> Result<()> {
         if *found == self.frozen.program {
             return Ok(());
@@ -117,16 +119,16 @@ impl Campaign {
         Err(Error::OtherBuild { found, frozen })
     }
 
-    /// Refuses inputs that have changed; reads all of them.
+    /// Reads all inputs and refuses those that have changed.
     ///
     /// # Errors
-    /// Names the first that has, or that can't be read.
+    /// Fails on the first input that has changed or can't be read.
     pub fn check_inputs(&self) -> Result<()> {
         self.frozen.inputs.iter().try_for_each(hash::check)
     }
 }
 
-/// Refuses stacks within the process that end in a file or a directory: its contents are not
+/// Refuses in-process stacks that end in a file or a directory, because its contents are not
 /// frozen.
 fn check_stacks(plan: &Plan) -> Result<()> {
     for target in &plan.targets {
@@ -134,7 +136,7 @@ fn check_stacks(plan: &Plan) -> Result<()> {
         let leaf = specification.rsplit(" / ").next().unwrap_or_default().trim();
         let place = leaf.split('?').next().unwrap_or_default();
         let place = place.split_once(':').map_or(place, |(_, argument)| argument);
-        // `mem:` names nothing, and `ext2:memory` is a new file system in memory.
+        // `mem:` has no path, and `ext2:memory` is a new file system in memory.
         if !["", "memory"].contains(&place) {
             return Err(Error::PathInStack { target: target.name.clone(), named: leaf.to_owned() });
         }
@@ -150,13 +152,13 @@ fn input(named: &Path) -> Result<Input> {
     hash::input(named, path)
 }
 
-/// Names of what each block is run on.
+/// Returns the names of all targets, with the second copy of the baseline if there is one.
 fn targets(plan: &Plan) -> Vec<String> {
     let own = plan.targets.iter().map(|target| target.name.clone());
     own.chain(plan.second_copy().map(|copy| copy.name)).collect()
 }
 
-/// The blocks, round by round.
+/// Returns the blocks, round by round.
 fn blocks(plan: &Plan, seed: u64, rounds: u32) -> Vec<Block> {
     let of_round = |round: u32| {
         plan.workloads.iter().enumerate().map(move |(index, workload)| Block {

@@ -1,10 +1,10 @@
-//! The devices of this host that campaigns may erase: `/etc/fslab/erasable`.
+//! The devices of this host that campaigns may erase, listed in `/etc/fslab/erasable`.
 //!
-//! A campaign's plan comes from another machine, where the same path may be another disk. So a plan
-//! names a *role*, and only this list, which root keeps on each host, says which device has it. A
-//! line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The refusals of `fslab compare` hold for
-//! the device too. With its serial number it is erased whatever it holds, as with `--erase`: a run
-//! that is killed leaves a file system on it.
+//! A campaign's plan comes from another machine, where the same path may be a different disk. So a
+//! plan names a *role*, and only this list, which root keeps on each host, maps a role to a device.
+//! A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of `fslab compare`
+//! also apply to the device. A device with a serial number is erased whatever it holds, as with
+//! `--erase`: a killed run leaves a file system on it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -16,16 +16,16 @@ use fslab_compare::plan::DevicePlan;
 
 use crate::error::{Error, Result};
 
-/// Where each host keeps its list.
+/// The list of each host.
 pub const ERASABLE: &str = "/etc/fslab/erasable";
 
-/// Names that belong to devices and not to ports.
+/// The directory of device names that do not depend on the port.
 const BY_ID: &str = "/dev/disk/by-id";
 
-/// Bits that let others than the owner write.
+/// Mode bits that let users other than the owner write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// What this host lets campaigns erase.
+/// The devices that campaigns may erase on this host.
 #[derive(Debug, Default)]
 pub struct Erasable {
     list: PathBuf,
@@ -33,10 +33,10 @@ pub struct Erasable {
 }
 
 impl Erasable {
-    /// Reads a list; one that is missing is empty.
+    /// Reads a list. A missing file is an empty list.
     ///
     /// # Errors
-    /// Where others than root could have written it, or a line is wrong.
+    /// Fails if users other than root could have written the list, or if a line does not parse.
     pub fn read(list: &Path) -> Result<Self> {
         let mut file = match File::open(list) {
             Ok(file) => file,
@@ -60,10 +60,10 @@ impl Erasable {
         Ok(Self { list: list.to_owned(), devices })
     }
 
-    /// A plan with the devices of this host in place of roles.
+    /// Returns the plan with each role replaced by a device of this host.
     ///
     /// # Errors
-    /// Names the first role without a device.
+    /// Fails on the first role without a device.
     pub fn place(&self, mut plan: Plan) -> Result<Plan> {
         for (target, device) in plan.devices_mut() {
             let role = device.path.display().to_string();
@@ -78,7 +78,7 @@ impl Erasable {
     }
 }
 
-/// Refuses a plan that names a device otherwise than by a role.
+/// Refuses a plan that names a device by anything other than a role.
 pub(crate) fn check_roles(plan: &Plan) -> Result<()> {
     let mut plan = plan.clone();
     for (target, device) in plan.devices_mut() {
@@ -112,7 +112,7 @@ fn check_owner(path: &Path, found: &fs::Metadata) -> Result<()> {
     Err(Error::UnsafeList { path: path.to_owned(), reason })
 }
 
-/// A line's role and device; `None` for an empty line.
+/// Parses the role and device of a line. Returns `None` for an empty line.
 fn entry(line: &str) -> std::result::Result<Option<(String, DevicePlan)>, &'static str> {
     let line = line.split('#').next().unwrap_or_default();
     let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Why a campaign can't be made, run or read.
+//! Errors of creating, running and reading campaigns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::format::Program;
 /// The result of a step of a campaign.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a campaign can't be made, run or read.
+/// An error of creating, running or reading a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan, or the comparison, failed.
@@ -22,17 +22,17 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A directory that is to be a campaign's holds something.
+    /// The directory of a new campaign is not empty.
     #[error("{}: it is not empty; name a new directory for the campaign", path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
-    /// A directory is no campaign's.
+    /// A directory is not a campaign.
     #[error(
         "{}: no campaign, because it has no campaign.json; make one with \
          `fslab campaign new PLAN {}`",
@@ -48,11 +48,11 @@ pub enum Error {
     Damaged {
         /// The record.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// A later fslab made the campaign.
+    /// A later version of fslab made the campaign.
     #[error(
         "{}: the campaign has format {format}, this fslab knows up to {}",
         path.display(),
@@ -61,39 +61,39 @@ pub enum Error {
     NewerFormat {
         /// The record.
         path: PathBuf,
-        /// The format it has.
+        /// The format of the record.
         format: u32,
     },
-    /// The record or the plan of a campaign is not what `campaign new` wrote.
+    /// The record or the plan of a campaign differs from the one that `campaign new` wrote.
     #[error("{}: the campaign's {what} does not fit its plan; make a new campaign", path.display())]
     Inconsistent {
         /// The directory.
         path: PathBuf,
-        /// What does not fit.
+        /// The part that differs.
         what: &'static str,
     },
     /// The record could not be turned into JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
-    /// The plan reads a file that is not there.
+    /// An input of the plan does not exist.
     #[error("{}: the plan reads it, and it is not there", path.display())]
     NoInput {
         /// The file or directory.
         path: PathBuf,
     },
-    /// The plan reads something that has no contents of its own.
+    /// An input of the plan is not a file, directory or symbolic link.
     #[error("{}: the plan reads it, and it is no file, directory or symbolic link", path.display())]
     OddInput {
-        /// What it reads.
+        /// The path of the input.
         path: PathBuf,
     },
-    /// A path is not UTF-8, so that the record can't hold it.
+    /// A path is not UTF-8, so the record can't hold it.
     #[error("{}: its path is no UTF-8; rename it", path.display())]
     NotUtf8 {
         /// The path.
         path: PathBuf,
     },
-    /// The contents of a file or directory are no longer those that were frozen.
+    /// The contents of a file or directory have changed since they were frozen.
     #[error(
         "{}: it has changed since the campaign was made (BLAKE3 {found}, frozen {frozen}); restore \
          it, or make a new campaign",
@@ -115,25 +115,25 @@ pub enum Error {
     OtherBuild {
         /// This program.
         found: Program,
-        /// The one that the campaign was made by.
+        /// The program that made the campaign.
         frozen: Program,
     },
-    /// A share of a campaign runs on this host.
+    /// A share of a campaign is running on this host.
     #[error("{}: a campaign runs on this host; wait for its end with --wait", path.display())]
     HostInUse {
         /// The lock.
         path: PathBuf,
     },
-    /// The host has no place for its lock.
+    /// The host has no directory for its lock.
     #[error(
         "this host has no place for the lock that all its campaigns share ({tried}); as root make \
          /run/lock, or name a file that all users of this host can read with --lock"
     )]
     NoLockPlace {
-        /// What was tried, and what the system answered.
+        /// The paths that were tried, with the errors of the operating system.
         tried: String,
     },
-    /// Something else than a file is where the host's lock should be.
+    /// The path of the host's lock is not a regular file.
     #[error("{}: it is no regular file, so it is not used as the host's lock", path.display())]
     OddLock {
         /// The path.
@@ -148,7 +148,7 @@ pub enum Error {
         /// The target.
         target: String,
     },
-    /// A stack within the process names a file, whose contents can't be frozen.
+    /// An in-process stack names a file, whose contents can't be frozen.
     #[error(
         "target `{target}`: `in_process` names {named}, whose contents a campaign can't freeze; \
          give an image to a target with `aged`"
@@ -159,7 +159,7 @@ pub enum Error {
         /// The leaf with the path.
         named: String,
     },
-    /// A role's name has other letters than it may have.
+    /// The name of a role has characters that are not allowed.
     #[error(
         "target `{target}`: `device` is `{role}`, but roles are named by a-z, 0-9, `-` and `_`"
     )]
@@ -169,7 +169,7 @@ pub enum Error {
         /// The role.
         role: String,
     },
-    /// This host gives no device for a role.
+    /// This host has no device for a role.
     #[error(
         "target `{target}`: {} gives no device for the role `{role}` on this host; add the line \
          `{role} /dev/disk/by-id/NAME` there, for a device that may be erased",
@@ -183,12 +183,12 @@ pub enum Error {
         /// The host's list.
         list: PathBuf,
     },
-    /// Somebody else than root could change the list of devices.
+    /// A user other than root can change the list of devices.
     #[error("{}: only root may be able to write it: {reason}", path.display())]
     UnsafeList {
         /// The list.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
     /// A line of the list of devices does not parse.
@@ -198,42 +198,42 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A file of samples is of another plan or seed.
+    /// A samples file belongs to another plan or seed.
     #[error("{}: these samples are not of this campaign: their {what} differs", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The field that differs.
         what: &'static str,
     },
-    /// Nothing is measured yet.
+    /// No block is done yet.
     #[error("{}: no block of the campaign is done yet; run a share first", path.display())]
     NothingDone {
         /// The directory.
         path: PathBuf,
     },
-    /// A text that a batch script can't hold.
+    /// A batch script can't hold a text.
     #[error("{what} {text:?}: a batch script can't hold control characters or quotes")]
     OddText {
-        /// What it is.
+        /// The kind of text.
         what: &'static str,
         /// The text.
         text: String,
     },
-    /// There is no Slurm here.
+    /// `sbatch` could not be started.
     #[error("sbatch: {source}; install Slurm's client, or run the shares here with --local")]
     NoSlurm {
-        /// What starting it answered.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// Slurm refused the job.
     #[error("sbatch failed ({status}): {message}")]
     Slurm {
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
         /// Its standard error, on one line.
         message: String,
@@ -241,7 +241,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err` on what the system answers about a file.
+    /// Returns a function for `map_err` that adds the path to an I/O error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }

@@ -1,10 +1,14 @@
-//! Hashes of what runs read: BLAKE3.
+//! BLAKE3 hashes of the inputs of runs.
 //!
-//! A file's hash is that of its contents, as `b3sum` prints it. A directory's is that of a list of
-//! all its entries in the order of their paths' bytes: for each the kind (`f`, `d`, `l`), the
-//! length of its path and its path relative to the directory, the permission bits, and for a file
-//! the length and hash of its contents, for a symbolic link those of its target. Numbers are 64
-//! bits, little-endian. Owners and times do not count.
+//! The hash of a file covers its contents, as in `b3sum`. The hash of a directory covers a list of
+//! all its entries, sorted by the bytes of their paths. Each entry of the list has these parts:
+//!
+//! - the kind (`f`, `d`, `l`)
+//! - the length of the relative path, and the path
+//! - the permission bits
+//! - for a file, the length and hash of its contents; for a symbolic link, those of its target
+//!
+//! Numbers have 64 bits and are little-endian. Owners and times are not covered.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -20,12 +24,12 @@ const BUFFER: usize = 1 << 20;
 /// The permission bits of a mode.
 const PERMISSIONS: u32 = 0o7777;
 
-/// The hash of bytes, in hexadecimal digits.
+/// Returns the hash of bytes in hexadecimal digits.
 pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// The hash and length of a file's contents.
+/// Returns the hash and length of a file's contents.
 pub(crate) fn of_file(path: &Path) -> Result<(blake3::Hash, u64)> {
     let mut file = File::open(path).map_err(Error::file(path))?;
     let mut hasher = blake3::Hasher::new();
@@ -40,7 +44,7 @@ pub(crate) fn of_file(path: &Path) -> Result<(blake3::Hash, u64)> {
     }
 }
 
-/// What is at a path that runs read; `named` is how the plan calls it.
+/// Describes the input at a path; `named` is its name in the plan.
 pub(crate) fn input(named: &Path, path: PathBuf) -> Result<Input> {
     let found = fs::metadata(&path).map_err(|source| match source.kind() {
         ErrorKind::NotFound => Error::NoInput { path: path.clone() },
@@ -80,7 +84,7 @@ fn of_directory(root: &Path) -> Result<(blake3::Hash, u64)> {
         hasher.update(&[letter]);
         hasher.update(&(relative.len() as u64).to_le_bytes());
         hasher.update(relative);
-        // Those of a symbolic link say nothing.
+        // The permission bits of a symbolic link have no meaning.
         let mode = if kind.is_symlink() { 0 } else { found.mode() & PERMISSIONS };
         hasher.update(&u64::from(mode).to_le_bytes());
         if let Some((hash, length)) = content {
@@ -91,7 +95,7 @@ fn of_directory(root: &Path) -> Result<(blake3::Hash, u64)> {
     Ok((hasher.finalize(), total))
 }
 
-/// Everything below a directory, in the order of the paths' bytes.
+/// Returns all entries below a directory, sorted by the bytes of their paths.
 fn entries(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut left = vec![root.to_owned()];
@@ -129,7 +133,7 @@ mod tests {
         input(path, path.to_owned()).unwrap().blake3
     }
 
-    /// The test vector of BLAKE3's own repository for one byte, 0.
+    /// The test vector for one zero byte, from BLAKE3's own repository.
     #[test]
     fn a_file_has_the_hash_of_its_contents() {
         let scratch = tempfile::tempdir().unwrap();

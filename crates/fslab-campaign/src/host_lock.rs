@@ -1,8 +1,8 @@
-//! One share at a time on each host, whichever user runs it: two would disturb each other.
+//! The lock that lets each host run one share at a time, because two would disturb each other.
 //!
-//! The lock is flock(2) on a file below `/run/lock`, or `/var/lock` where that is missing. The
-//! kernel drops it when its holder ends, however that ends. Every user can open the file, and so
-//! can every user hold the lock; it keeps measurements apart and protects nothing else.
+//! The lock is flock(2) on a file in `/run/lock`, or in `/var/lock` if that is missing. The kernel
+//! drops it when its holder ends for any reason. Every user can open the file and so hold the lock:
+//! it keeps measurements apart and is not a security boundary.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -15,16 +15,16 @@ use rustix::fs::OFlags;
 
 use crate::error::{Error, Result};
 
-/// Directories in which the lock may be: the first that exists is used, so that all users of a host
-/// use the same.
+/// Directories for the lock. The first that exists is used, so that all users of a host use the
+/// same file.
 pub const PLACES: [&str; 2] = ["/run/lock", "/var/lock"];
 
 const NAME: &str = "fslab-campaign.lock";
 
-/// All users may read it, which is enough for flock(2).
+/// All users may read the file, which is enough for flock(2).
 const MODE: u32 = 0o644;
 
-/// How often a waiting share looks.
+/// Interval at which a waiting share retries the lock.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The lock of this host, held until it is dropped.
@@ -35,19 +35,19 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// Takes the lock: `named`, or the host's own. Waits for it only where `wait` is given, until
-    /// that is raised.
+    /// Takes the lock `named`, or the lock of this host. With `wait`, waits for the lock until that
+    /// interrupt is raised.
     ///
     /// # Errors
-    /// Where another process holds it, where there is no place for it, and where something else
-    /// than a regular file is in its place.
+    /// Fails if another process holds the lock and `wait` is `None`, if the wait is interrupted, if
+    /// no directory for the lock exists, or if the path is not a regular file.
     pub fn take(named: Option<&Path>, wait: Option<&Interrupt>) -> Result<Self> {
         let path = named.map_or_else(place, |named| Ok(named.to_owned()))?;
         loop {
             let file = open(&path)?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => return Ok(Self { file, path }),
-                // Somebody removed the file while it was being locked.
+                // Another process removed the file while it was being locked.
                 Ok(()) => continue,
                 Err(TryLockError::Error(error)) => return Err(Error::file(&path)(error)),
                 Err(TryLockError::WouldBlock) => {}
@@ -65,8 +65,8 @@ impl HostLock {
 
 impl Drop for HostLock {
     fn drop(&mut self) {
-        // A process that is just being started holds what was open here until it runs: closing
-        // alone would leave the lock with it.
+        // A child process that is between fork and exec still holds this file open, so closing it
+        // here would not release the lock.
         if let Err(error) = self.file.unlock() {
             tracing::warn!(%error, "unlocking {}", self.path.display());
         }
@@ -79,8 +79,8 @@ fn place() -> Result<PathBuf> {
     there.map(|place| place.join(NAME)).ok_or_else(|| Error::NoLockPlace { tried: tried() })
 }
 
-/// Opens the file, or makes it. No symbolic link is followed, and nothing that is there is changed:
-/// the directory may be one in which every user can make files.
+/// Opens the file, or creates it. Symbolic links are not followed and an existing file is not
+/// changed, because every user may be able to create files in the directory.
 fn open(path: &Path) -> Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let is_link =
@@ -95,7 +95,7 @@ fn open(path: &Path) -> Result<File> {
         let mut new = OpenOptions::new();
         match new.read(true).write(true).create_new(true).mode(MODE).open(path) {
             Ok(file) => {
-                // Whatever the umask is.
+                // The mode must not depend on the umask.
                 file.set_permissions(Permissions::from_mode(MODE)).map_err(Error::file(path))?;
                 break file;
             }
@@ -113,7 +113,7 @@ fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// Whether a file is still the one of a path.
+/// Returns whether an open file is still the one at a path.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
     let of_file = file.metadata().map(identity);
@@ -141,7 +141,7 @@ mod tests {
         HostLock::take(Some(&path), None).unwrap();
     }
 
-    /// A lock file that was removed while it was held is no lock any more.
+    /// A lock file that was removed while held no longer locks anything.
     #[test]
     fn a_removed_file_is_made_anew() {
         let scratch = tempfile::tempdir().unwrap();

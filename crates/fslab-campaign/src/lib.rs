@@ -1,9 +1,10 @@
-//! Campaigns: a comparison whose cells are run in shares, on one machine or on many.
+//! Campaigns: comparisons whose cells are run in shares, on one machine or on several.
 //!
-//! A campaign is a directory ([`Frozen`] is its record). It holds the plan, the seed, and the hash
-//! of everything that the plan reads. A run of a share appends samples to a file of its own, which
-//! nobody else ever writes. What is done follows from those files alone ([`State`]): a share that
-//! was cut off is run again, and does the rest. Nothing here prints, and nothing is a daemon.
+//! A campaign is a directory with a record ([`Frozen`]). It holds the plan, the seed, and the hash
+//! of every input of the plan. Each run of a share appends samples to a file of its own, which no
+//! other process writes. The state of a campaign ([`State`]) is computed from those files alone. A
+//! share that was killed is run again, and only its remaining blocks are measured. This crate
+//! prints nothing and has no daemon.
 //!
 //! The types to know first: [`Campaign`], [`ShareRun`], [`State`].
 

@@ -1,4 +1,4 @@
-//! Which build of fslab runs.
+//! The identity of the running build of fslab.
 
 use std::path::Path;
 
@@ -6,10 +6,11 @@ use crate::error::Result;
 use crate::format::Program;
 use crate::hash;
 
-/// The program of this process, as it is on disk or, where it was replaced there, as it runs.
+/// Returns the version and hash of the running program. If its file was replaced on disk, the hash
+/// is still that of the running one.
 ///
 /// # Errors
-/// Where its file can't be read.
+/// Fails if the program's file can't be read.
 pub fn this_program() -> Result<Program> {
     let (hash, _) = hash::of_file(Path::new("/proc/self/exe"))?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -18,7 +19,7 @@ pub fn this_program() -> Result<Program> {
 
 impl std::fmt::Display for Program {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Enough digits to tell builds apart.
+        // Enough digits to distinguish builds.
         let digits = self.blake3.get(..16).unwrap_or(&self.blake3);
         write!(formatter, "fslab {} (BLAKE3 {digits})", self.version)
     }

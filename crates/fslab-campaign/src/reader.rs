@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 use crate::format::{FORMAT, Frozen, PLAN, RECORD};
 use crate::hash;
 
-/// What can be read of any version.
+/// The part of the record that all format versions share.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
 }
 
-/// The record, and the text of the plan that it was made for.
+/// Reads the record, and the text of the plan that belongs to it.
 pub(crate) fn read(directory: &Path) -> Result<(Frozen, String)> {
     let path = directory.join(RECORD);
     let bytes = fs::read(&path).map_err(|source| match source.kind() {

@@ -1,5 +1,4 @@
-//! The records that a report of a campaign is made of: of each block, those of the one attempt that
-//! counts.
+//! The records for the report of a campaign. Each block contributes those of one attempt.
 
 use std::collections::HashSet;
 
@@ -9,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::state::{CellState, State, is_failure_of};
 
 impl State<'_> {
-    /// Every record that counts, attempt by attempt, as if each were a run that has ended.
+    /// Returns all records that count, attempt by attempt, as if each attempt were a finished run.
     ///
     /// # Errors
-    /// Where no block is done yet.
+    /// Fails if no block is done yet.
     pub fn records(&self) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for file in 0..self.attempts.len() {
@@ -28,7 +27,8 @@ impl State<'_> {
         Ok(records)
     }
 
-    /// The blocks that a samples file counts for: workload, round, and which attempt at it.
+    /// Returns the blocks that a samples file counts for: workload, round, and number of the
+    /// attempt.
     fn counted_of(&self, file: usize) -> HashSet<(&str, u32, u32)> {
         let of_file = self.blocks.iter().filter_map(|state| {
             let counted = state.counted.filter(|counted| counted.file == file)?;
@@ -65,7 +65,7 @@ impl State<'_> {
         records.push(Record::End(End { reason, rounds, elapsed_seconds: seconds.round() as u64 }));
     }
 
-    /// Whether a note of a failure is one of a cell that counts as failed.
+    /// Returns whether a failure note belongs to a cell that counts as failed.
     fn is_true(&self, note: &Note, file: usize) -> bool {
         let of_file = self
             .blocks
@@ -76,7 +76,7 @@ impl State<'_> {
         })
     }
 
-    /// Rounds of which every block is done.
+    /// Counts the rounds whose blocks are all done.
     fn whole_rounds(&self) -> u32 {
         let is_whole = |round: &u32| {
             let of_round = self.blocks.iter().filter(|state| state.block.round == *round);
@@ -85,7 +85,7 @@ impl State<'_> {
         (0..self.campaign.frozen().rounds).filter(is_whole).count() as u32
     }
 
-    /// What a reader must know of a campaign that is not complete.
+    /// Returns the remark that a report of an incomplete campaign needs.
     fn remark(&self) -> Option<Note> {
         let summary = self.summary();
         let text = format!(

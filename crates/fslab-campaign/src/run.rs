@@ -1,4 +1,4 @@
-//! Running a share.
+//! Runs a share of a campaign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,56 +20,56 @@ use crate::host_lock::HostLock;
 use crate::state::State;
 use crate::writer::{publish, sync_directory, sync_file};
 
-/// How a share is run.
+/// The settings for running a share.
 pub struct ShareRun<'a> {
     /// The campaign.
     pub campaign: &'a Campaign,
-    /// Which share.
+    /// The share to run.
     pub share: Share,
     /// Whether blocks with failed or disturbed cells are run again.
     pub retry: bool,
-    /// Where images and mount points are made: a directory of this host.
+    /// The directory of this host in which images and mount points are created.
     pub work_parent: PathBuf,
     /// This program.
     pub program: Program,
-    /// Whether it may be another than the one that made the campaign.
+    /// Whether the program may differ from the one that made the campaign.
     pub allow_other_build: bool,
-    /// The list of devices of this host.
+    /// The path of this host's list of devices.
     pub erasable: PathBuf,
-    /// The lock of this host, which is held.
+    /// The lock of this host, already taken.
     pub lock: &'a HostLock,
-    /// The command that repeats it, for the report.
+    /// The command that repeats the run, for the report.
     pub command: String,
     /// Mounts layers and makes in-process file systems.
     pub host: &'a dyn Host,
-    /// Says when to stop.
+    /// The interrupt that stops the run.
     pub interrupt: Interrupt,
-    /// What a reader must know that was known before the run.
+    /// Remarks for the report that are known before the run.
     pub remarks: Vec<String>,
 }
 
-/// What became of a share.
+/// The result of running a share.
 #[derive(Debug)]
 pub enum Done {
-    /// All its blocks were done before.
+    /// All blocks of the share were already done.
     Nothing,
-    /// It was run.
+    /// Blocks were run.
     Ran {
-        /// How it ended.
+        /// How the run ended.
         outcome: Outcome,
-        /// Its samples.
+        /// The samples file.
         file: PathBuf,
     },
 }
 
 impl ShareRun<'_> {
-    /// Runs what is left of the share, into a samples file of its own. Safe to do again, and safe
-    /// to kill: what is in the file by then counts, block by block.
+    /// Runs the remaining blocks of the share, into a new samples file. Running it again is safe,
+    /// and so is killing it: every complete block in the file counts.
     ///
     /// # Errors
-    /// Before anything is measured: for another build, inputs that have changed, and devices that
-    /// this host does not give. Later: those of the comparison, and of making samples durable;
-    /// blocks that were done by then count.
+    /// Fails before the first measurement for another build, changed inputs, and roles without a
+    /// device on this host. Fails later if the comparison fails or samples can't be made durable;
+    /// the blocks that were done by then count.
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Done> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;
@@ -138,7 +138,7 @@ impl ShareRun<'_> {
 struct Durable<'a> {
     observer: &'a mut dyn Observer,
     samples: &'a Path,
-    /// Cells that are run: the runner counts those of the whole plan.
+    /// The number of cells to run; the runner reports that of the whole plan.
     cells: u64,
     interrupt: &'a Interrupt,
     /// The first failure, which ends the run.
@@ -166,7 +166,7 @@ impl Observer for Durable<'_> {
     }
 }
 
-/// Removes a samples file that no block is in: an error came first, and is reported by itself.
+/// Removes a samples file without blocks. The error that left it is reported by the caller.
 fn discard_without_blocks(samples: &Path) {
     let has_blocks = fslab_report::sample::read_prefix(samples)
         .is_ok_and(|records| records.iter().any(|one| matches!(one, Record::Block(_))));

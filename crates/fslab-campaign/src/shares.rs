@@ -1,20 +1,20 @@
-//! Which share a block belongs to.
+//! The assignment of blocks to shares.
 
 use fslab_report::Share;
 
-/// Whether a block, by its number in the order of rounds, is of a share; `workloads` is how many
-/// workloads a round has.
+/// Returns whether a share contains a block. `block` is the block's number in the order of rounds;
+/// `workloads` is the number of workloads in a round.
 ///
-/// Blocks are dealt out in turn. Where the numbers of shares and workloads have a common divisor, a
-/// share would get some workloads in every round and others in none; so the dealer moves on by one
-/// share whenever the pattern would repeat. Shares differ by one block at most.
+/// Blocks are dealt to the shares in turn. If the numbers of shares and workloads have a common
+/// divisor, a share would always get the same workloads. So the deal skips one share whenever the
+/// pattern would repeat. The sizes of shares differ by at most one block.
 pub(crate) fn holds(share: Share, block: usize, workloads: usize) -> bool {
     let shares = share.of as usize;
     let period = workloads / greatest_common_divisor(workloads, shares) * shares;
     (block + block / period) % shares == share.number as usize - 1
 }
 
-/// Of numbers above 0.
+/// Both numbers must be above 0.
 fn greatest_common_divisor(one: usize, other: usize) -> usize {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }

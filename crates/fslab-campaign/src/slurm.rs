@@ -1,4 +1,4 @@
-//! Handing the shares of a campaign to Slurm: an array with an element for each.
+//! Submits the shares of a campaign to Slurm, as an array job with one element per share.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,33 +10,33 @@ use crate::writer::replace;
 /// The name of the script in the campaign's directory.
 const SCRIPT: &str = "slurm.sh";
 
-/// How shares are handed to Slurm.
+/// The settings of the Slurm job.
 #[derive(Clone, Debug)]
 pub struct Slurm {
-    /// Into how many shares the campaign is cut.
+    /// The number of shares.
     pub shares: u32,
-    /// The program, where it is on every node.
+    /// The path of the program, the same on every node.
     pub program: PathBuf,
-    /// Further options of `fslab campaign run`.
+    /// Additional options of `fslab campaign run`.
     pub options: Vec<String>,
-    /// Licences that each share takes, such as `disk:1`.
+    /// Licences that each share needs, such as `disk:1`.
     pub licences: Option<String>,
     /// The partition.
     pub partition: Option<String>,
 }
 
 impl Slurm {
-    /// The batch script: each element of the array runs one share, on a node of its own, and is put
-    /// in the queue again where its node fails.
+    /// Returns the batch script. Each element of the array runs one share on a node of its own, and
+    /// is queued again if its node fails.
     ///
     /// # Errors
-    /// For texts that a script can't hold.
+    /// Fails if a script can't hold one of the texts.
     pub fn script(&self, campaign: &Campaign) -> Result<String> {
         let directory = absolute(campaign.directory())?;
-        // A name in Slurm's own lists, where anything else would be in the way.
+        // The job name appears in Slurm's own lists, so it has only plain characters.
         let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_".contains(*letter);
         let name: String = campaign.frozen().name.chars().filter(is_plain).take(40).collect();
-        // Slurm replaces what follows a percent sign.
+        // Slurm expands a percent sign and the character after it.
         let log = text("directory", &directory)?.replace('%', "%%");
         let mut lines = vec![
             "#!/bin/sh".to_owned(),
@@ -70,10 +70,10 @@ impl Slurm {
         Ok(lines.join("\n") + "\n")
     }
 
-    /// Writes the script into the campaign's directory and submits it; answers the job's number.
+    /// Writes the script into the campaign's directory, submits it and returns the job number.
     ///
     /// # Errors
-    /// Where the script can't be written, where there is no Slurm, and where it refuses the job.
+    /// Fails if the script can't be written, if `sbatch` is missing, or if Slurm refuses the job.
     pub fn submit(&self, campaign: &Campaign) -> Result<String> {
         let path = campaign.directory().join(SCRIPT);
         replace(&path, self.script(campaign)?.as_bytes())?;
@@ -98,7 +98,7 @@ fn absolute(path: &Path) -> Result<String> {
     }
 }
 
-/// A text between double quotes of an option.
+/// Checks that a text can stand between the double quotes of an option.
 fn text<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
     if text.contains(|letter: char| letter.is_control() || "\"'\\".contains(letter)) {
         return Err(Error::OddText { what, text: text.to_owned() });
@@ -106,7 +106,7 @@ fn text<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
     Ok(text)
 }
 
-/// A word of the shell.
+/// Quotes a word for the shell.
 fn quoted(what: &'static str, word: &str) -> Result<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-:=".contains(letter);
     let word = text(what, word)?;

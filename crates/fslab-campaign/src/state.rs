@@ -1,8 +1,8 @@
-//! How far a campaign is: computed from its samples files alone.
+//! The progress of a campaign, computed from its samples files alone.
 //!
-//! A block counts once, whatever has run it how often: by the attempt with the fewest failed and
-//! then the fewest disturbed cells, and of several such by the earliest. So the choice does not
-//! depend on what was measured, and what is cut short never counts.
+//! A block counts once, however often it was run. The attempt with the fewest failed cells counts,
+//! then the one with the fewest disturbed cells, then the earliest. So the choice does not depend
+//! on the measured values. An attempt at a block that was killed never counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,57 +16,57 @@ use crate::error::Result;
 use crate::format::Block;
 use crate::shares;
 
-/// How far a campaign is.
+/// The progress of a campaign.
 #[derive(Debug)]
 pub struct State<'a> {
     /// The campaign.
     pub campaign: &'a Campaign,
-    /// Every attempt at a share, in the order in which they began.
+    /// All attempts at shares, in the order in which they began.
     pub attempts: Vec<Attempt>,
-    /// Every block, in the order of the plan.
+    /// All blocks, in the order of the plan.
     pub blocks: Vec<BlockState>,
 }
 
-/// How far a block is.
+/// The progress of a block.
 #[derive(Debug)]
 pub struct BlockState {
     /// The block.
     pub block: Block,
-    /// What counts of it.
+    /// The attempt that counts, if the block is done.
     pub(crate) counted: Option<Counted>,
-    /// Its cells, in the order of the targets.
+    /// The cells, in the order of the targets.
     pub cells: Vec<Cell>,
 }
 
-/// Which attempt counts for a block.
+/// The attempt that counts for a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// The number of the samples file among the attempts.
+    /// The index of the samples file among the attempts.
     pub file: usize,
-    /// Which of the file's attempts at the block.
+    /// The number of the file's attempt at the block.
     pub attempt: u32,
-    /// How long it took.
+    /// The duration of the attempt.
     seconds: f64,
 }
 
-/// One target in one block.
+/// The cell of one target in one block.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// The workload's label.
+    /// The label of the workload.
     pub workload: String,
-    /// The round, from 0.
+    /// The round, counted from 0.
     pub round: u32,
     /// The target.
     pub target: String,
-    /// How far it is.
+    /// The state of the cell.
     pub state: CellState,
-    /// The host that ran it last; for a missing one, where it was cut short or runs.
+    /// The host of the attempt that counts. For a missing cell, the host that began it last.
     pub host: Option<String>,
-    /// Why it failed, or what disturbed it.
+    /// The reason for the failure, or the interference.
     pub reason: Option<String>,
 }
 
-/// How far a cell is.
+/// The state of a cell.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum CellState {
@@ -74,60 +74,60 @@ pub enum CellState {
     Done,
     /// Measured, with interference.
     Disturbed,
-    /// It could not be measured.
+    /// The cell could not be measured.
     Failed,
-    /// Not run to its end.
+    /// Not measured to the end.
     Missing,
 }
 
-/// What a host has done.
+/// The work of one host.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HostState {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
-    /// Its kernel, as it was in the last attempt.
+    /// The kernel, as in the last attempt.
     pub kernel: String,
-    /// Cells that count.
+    /// The number of cells that count.
     pub cells: usize,
-    /// Attempts at shares.
+    /// The number of attempts at shares.
     pub attempts: usize,
-    /// Of these, those that have not ended by themselves: they run, or were killed.
+    /// The number of attempts that have not ended by themselves: they run, or were killed.
     pub unended: usize,
 }
 
 /// The numbers of a state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Title of the plan.
+    /// The title of the plan.
     pub name: String,
     /// Whether every cell is measured.
     pub is_complete: bool,
-    /// All cells.
+    /// The number of cells.
     pub cells: usize,
-    /// Measured, without interference.
+    /// Cells measured without interference.
     pub done: usize,
-    /// Measured, with interference.
+    /// Cells measured with interference.
     pub disturbed: usize,
-    /// Failed.
+    /// Cells that failed.
     pub failed: usize,
-    /// Not run to their end.
+    /// Cells not measured to the end.
     pub missing: usize,
-    /// How long the missing blocks take on one host; `None` while no block is done.
+    /// The estimated time of the missing blocks on one host; `None` while no block is done.
     pub time_left_seconds: Option<f64>,
-    /// What each host has done.
+    /// The work of each host.
     pub hosts: Vec<HostState>,
     /// The cells that are missing, failed or disturbed.
     pub open: Vec<Cell>,
 }
 
-/// What files say of each block, by workload and round.
+/// All complete attempts at each block, by workload and round.
 type Candidates<'a> = HashMap<(&'a str, u32), Vec<(Counted, Vec<Cell>)>>;
 
 impl<'a> State<'a> {
-    /// Reads it.
+    /// Reads the state of a campaign.
     ///
     /// # Errors
-    /// Where a samples file can't be read, or is of another campaign.
+    /// Fails if a samples file can't be read or belongs to another campaign.
     pub fn of(campaign: &'a Campaign) -> Result<Self> {
         let attempts = attempt::all(campaign)?;
         let mut candidates = Candidates::new();
@@ -154,8 +154,8 @@ impl<'a> State<'a> {
         Ok(Self { campaign, attempts, blocks })
     }
 
-    /// The blocks of a share that are to be run: those without a result and, to `retry`, those with
-    /// failed or disturbed cells. Of each workload, the rounds.
+    /// Returns the blocks of a share that are to be run, as rounds by workload. These are the
+    /// blocks without a result and, with `retry`, those with failed or disturbed cells.
     #[must_use]
     pub fn left(&self, share: Share, retry: bool) -> BTreeMap<String, BTreeSet<u32>> {
         let workloads = self.campaign.plan().workloads.len();
@@ -172,7 +172,7 @@ impl<'a> State<'a> {
         left
     }
 
-    /// Its numbers, and the cells that are open.
+    /// Returns the numbers of the state, and the open cells.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let cells = || self.blocks.iter().flat_map(|block| &block.cells);
@@ -192,7 +192,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// At the mean of the same workload's blocks; of a workload without any, of all blocks.
+    /// Estimates the time from the mean of the workload's blocks, or of all blocks if the workload
+    /// has none.
     fn time_left_seconds(&self) -> Option<f64> {
         let mean = |workload: Option<&str>| {
             let of = |state: &&BlockState| workload.is_none_or(|name| name == state.block.workload);
@@ -225,7 +226,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The last whole attempt at each block in a file: a block that was repeated has several.
+/// Returns the last complete attempt at each block in a file. A repeated block has several.
 fn last_blocks(attempt: &Attempt) -> impl Iterator<Item = &sample::Block> {
     let mut last: BTreeMap<(&str, u32), &sample::Block> = BTreeMap::new();
     for record in &attempt.records {
@@ -236,7 +237,7 @@ fn last_blocks(attempt: &Attempt) -> impl Iterator<Item = &sample::Block> {
     last.into_values()
 }
 
-/// What a file says of a block.
+/// Returns an attempt at a block with its cells.
 fn candidate(
     campaign: &Campaign,
     file: usize,
@@ -277,10 +278,10 @@ fn candidate(
     (Counted { file, attempt: block.attempt, seconds }, cells)
 }
 
-/// Why a target was left out, or failed in a workload: the last note that says so.
+/// Returns the last note that explains why a target was left out or failed in a workload.
 fn failure(campaign: &Campaign, attempt: &Attempt, target: &str, workload: &str) -> Option<String> {
     let copy = campaign.plan().second_copy().is_some_and(|copy| copy.name == target);
-    // The second copy is not run where the baseline is not.
+    // The second copy runs only if the baseline does.
     let target = if copy { &campaign.plan().baseline } else { target };
     attempt.records.iter().rev().find_map(|record| match record {
         Record::Note(note) if is_failure_of(note, target, workload) => Some(note.text.clone()),
@@ -288,14 +289,14 @@ fn failure(campaign: &Campaign, attempt: &Attempt, target: &str, workload: &str)
     })
 }
 
-/// Whether a note says why a target has no samples of a workload.
+/// Returns whether a note explains why a target has no samples of a workload.
 pub(crate) fn is_failure_of(note: &Note, target: &str, workload: &str) -> bool {
     note.kind != NoteKind::Remark
         && note.target.as_deref() == Some(target)
         && note.workload.as_deref().is_none_or(|of| of == workload)
 }
 
-/// The cells of a block that no attempt has run whole; with the host that began it last.
+/// Returns the cells of a block without a complete attempt, with the last host that began it.
 fn missing(campaign: &Campaign, attempts: &[Attempt], block: &Block) -> Vec<Cell> {
     let has_begun = |attempt: &&Attempt| {
         attempt.records.iter().any(|record| {

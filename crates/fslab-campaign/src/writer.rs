@@ -1,7 +1,7 @@
-//! Writes campaigns, and files that appear whole or not at all.
+//! Writes campaigns, and files that appear complete or not at all.
 //!
-//! A directory may be shared by hosts over a network: a file is written under a name of its own,
-//! made durable, and then renamed.
+//! Hosts may share a directory over a network. So a file is written under a temporary name of its
+//! own, made durable, and then renamed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{ATTEMPTS, Frozen, PLAN, RECORD};
 
-/// Makes the directory of a campaign; after an error there is none.
+/// Creates the directory of a campaign. After an error the campaign does not exist.
 pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()> {
     let is_free = match fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -26,7 +26,7 @@ pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()
         sync_directory(parent(directory))
     });
     if made.is_err() {
-        // What could not be made is the error that counts.
+        // The first error is the one to report.
         fs::remove_dir_all(&hidden).ok();
     }
     made
@@ -49,7 +49,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::file(path))
 }
 
-/// Writes a file of a campaign, in place of one that is there.
+/// Writes a file of a campaign, replacing an existing one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let hidden = hidden(path);
     let written = write(&hidden, bytes)
@@ -61,19 +61,19 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-/// Gives a file that is whole its last name.
+/// Makes a complete file durable and gives it its final name.
 pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     sync_file(from).map_err(Error::file(from))?;
     fs::rename(from, to).map_err(Error::file(to))?;
     sync_directory(parent(to))
 }
 
-/// Makes what is written to a file durable, whoever has it open here.
+/// Makes the contents of a file durable, even if another handle of this host wrote them.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Makes names in a directory durable.
+/// Makes the entries of a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     sync_file(path).map_err(Error::file(path))
 }
@@ -82,7 +82,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// A name beside a file or directory that no other process uses.
+/// Returns a temporary name beside a file or directory that no other process uses.
 fn hidden(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let host = rustix::system::uname();

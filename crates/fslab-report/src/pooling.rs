@@ -1,4 +1,4 @@
-//! How the ratios of several machines become one, and what differs between machines.
+//! Combines the ratios of several machines, and describes the differences between machines.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::names::distinct;
 use crate::provenance::Provenance;
 use fslab_stats::{RatioInterval, clustered_ratio, stratified_ratio};
 
-/// How the ratios of several machines become one.
+/// How the ratios of several machines are combined.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -16,7 +16,7 @@ pub enum Pooling {
     #[default]
     Strata,
     /// Each machine is a cluster, drawn from many: the interval holds for machines like these.
-    /// Those that share a boot ID are one machine.
+    /// Machines with the same boot ID count as one.
     Clusters,
 }
 
@@ -37,7 +37,8 @@ impl Pooling {
         }
     }
 
-    /// What is drawn or weighted as one: each machine, or the machines of each kernel.
+    /// Returns the groups that are drawn or weighted as one: each machine, or the machines of each
+    /// kernel.
     pub(crate) fn groups(self, machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
         match self {
             Self::Strata => (0..machines).map(|machine| vec![machine]).collect(),
@@ -45,14 +46,15 @@ impl Pooling {
         }
     }
 
-    /// Whether it is that of all reports but campaigns'.
+    /// Returns whether this is the pooling of all reports except those of campaigns.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_strata(&self) -> bool {
         *self == Self::Strata
     }
 }
 
-/// What differs between machines, a sentence each; sessions are given with their machines' names.
+/// Describes the differences between machines, in one sentence each. Each session has the name of
+/// its machine.
 pub(crate) fn differences(sessions: &[(&str, &Provenance)]) -> Vec<String> {
     let mut sentences: Vec<String> = shared_kernels(sessions).into_iter().collect();
     let machines = distinct(sessions.iter().map(|(machine, _)| *machine));
@@ -78,7 +80,8 @@ pub(crate) fn differences(sessions: &[(&str, &Provenance)]) -> Vec<String> {
     sentences
 }
 
-/// Groups machines with a boot ID in common, also by way of others; each machine is in one group.
+/// Groups machines that share a boot ID, directly or through other machines. Each machine is in one
+/// group.
 fn by_kernel(machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
     let mut group: Vec<usize> = (0..machines).collect();
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
@@ -94,7 +97,7 @@ fn by_kernel(machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-/// Nodes that are one machine: they were started together.
+/// Describes nodes that are one machine, because they have the same boot ID.
 fn shared_kernels(sessions: &[(&str, &Provenance)]) -> Option<String> {
     let machines = distinct(sessions.iter().map(|(machine, _)| *machine));
     let place = |name: &str| machines.iter().position(|one| *one == name);
@@ -148,7 +151,7 @@ mod tests {
         let other = session("y", "6.1");
         let found = differences(&[("n1", &one), ("n2", &one), ("m", &other)]);
         assert!(found[0].starts_with("3 nodes, 2 kernels: "), "{found:?}");
-        // Started again meanwhile: n2 shares a kernel with n1, and then with n3.
+        // After a reboot n2 shares a kernel first with n1 and then with n3.
         let found = differences(&[("n1", &one), ("n2", &one), ("n2", &other), ("n3", &other)]);
         assert!(found[0].starts_with("3 nodes, one kernel: "), "{found:?}");
         assert!(found[0].contains("(n1, n2, n3)"), "{found:?}");

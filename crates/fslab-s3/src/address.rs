@@ -1,45 +1,46 @@
-//! Locations: `//BUCKET/PREFIX`, and behind them options such as `;profile=backup`.
+//! Parses locations: `//BUCKET/PREFIX`, followed by options such as `;profile=backup`.
 
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// What a location says.
+/// A parsed location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The bucket.
     pub bucket: String,
-    /// What all keys begin with, without a slash at its end.
+    /// The common beginning of all keys, without a slash at the end.
     pub prefix: String,
-    /// The profile with the keys, the region and the endpoint; none for those of the environment.
+    /// The profile with the keys, the region and the endpoint. `None` selects the environment
+    /// first.
     pub profile: Option<String>,
     /// Whether HTTP without TLS is allowed to any host.
     pub plain_http: bool,
-    /// How long a writer that does not answer keeps its lease.
+    /// How long the lease of a writer lasts without a renewal.
     pub lease: Duration,
-    /// How long nothing may move on a connection.
+    /// How long a connection may make no progress.
     pub stall: Duration,
 }
 
-/// The form, for messages.
+/// The form of a location, for messages.
 pub const FORM: &str = "s3://BUCKET/PREFIX";
 
-/// The lease of a writer unless the address says otherwise, in seconds.
+/// The default lease of a writer, in seconds.
 const LEASE_SECONDS: u64 = 60;
 
-/// The longest lease, in seconds: nobody waits longer for a writer that is gone.
+/// The longest lease, in seconds. It limits how long a new writer waits for a dead one.
 pub const LEASE_SECONDS_MAX: u64 = 3600;
 
-/// How long nothing may move unless the address says otherwise, in seconds.
+/// The default time without progress, in seconds.
 const STALL_SECONDS: u64 = 30;
 
-/// The longest prefix: keys have at most 1024 bytes.
+/// The longest prefix, in bytes. A key has at most 1024 bytes.
 const PREFIX_BYTES_MAX: usize = 512;
 
 impl Location {
-    /// Reads a location, as it stands behind the scheme.
+    /// Parses a location, without the scheme.
     ///
     /// # Errors
-    /// What is wrong with it, for a message that names it.
+    /// Returns a message if the location is wrong.
     pub fn parse(location: &OsStr) -> Result<Self, String> {
         let wrong = |what: &str| format!("{what}; the form is {FORM}");
         let text = location.to_str().ok_or_else(|| wrong("it is no UTF-8"))?;

@@ -1,15 +1,15 @@
-//! The XML of answers. What is not needed is not read.
+//! Parses the XML of answers. Elements that are not needed are ignored.
 
 use quick_xml::events::Event;
 use serde::Deserialize;
 
-/// An error, as a store tells it.
+/// An error reported by a store.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ToldError {
-    /// A word, such as `NoSuchKey`.
+    /// The error code, such as `NoSuchKey`.
     pub code: String,
-    /// A sentence.
+    /// The message of the store.
     pub message: String,
 }
 
@@ -22,7 +22,7 @@ pub struct ObjectsPage {
     pub contents: Vec<ListedObject>,
     /// Whether another page follows.
     pub is_truncated: bool,
-    /// What to ask for it with.
+    /// The token that requests the next page.
     pub next_continuation_token: Option<String>,
 }
 
@@ -30,13 +30,13 @@ pub struct ObjectsPage {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedObject {
-    /// Its name.
+    /// The key of the object.
     pub key: String,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
-/// One page of a list of uploads in parts.
+/// One page of a list of multipart uploads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct UploadsPage {
@@ -45,31 +45,31 @@ pub struct UploadsPage {
     pub uploads: Vec<ListedUpload>,
     /// Whether another page follows.
     pub is_truncated: bool,
-    /// What to ask for it with.
+    /// The key that requests the next page.
     pub next_key_marker: Option<String>,
-    /// What to ask for it with, too.
+    /// The upload identifier that requests the next page, together with the key.
     pub next_upload_id_marker: Option<String>,
 }
 
-/// An upload in a list.
+/// A multipart upload in a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedUpload {
-    /// The name of the object.
+    /// The key of the object.
     pub key: String,
-    /// The name of the upload.
+    /// The identifier of the upload.
     pub upload_id: String,
 }
 
-/// The answer to the beginning of an upload in parts.
+/// The answer to the start of a multipart upload.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BegunUpload {
-    /// The name of the upload.
+    /// The identifier of the upload.
     pub upload_id: String,
 }
 
-/// Reads an answer whose outermost element has this name; none if it is something else.
+/// Parses an answer whose root element has this name. Returns `None` for any other answer.
 pub fn parse<T: serde::de::DeserializeOwned>(body: &[u8], name: &str) -> Option<T> {
     let text = std::str::from_utf8(body).ok()?;
     if root(text)? != name {
@@ -78,17 +78,17 @@ pub fn parse<T: serde::de::DeserializeOwned>(body: &[u8], name: &str) -> Option<
     quick_xml::de::from_str(text).ok()
 }
 
-/// Reads the error in an answer, if there is one.
+/// Parses the error in an answer, if there is one.
 pub fn error(body: &[u8]) -> Option<ToldError> {
     parse(body, "Error").filter(|told: &ToldError| !told.code.is_empty())
 }
 
-/// Whether the outermost element of an answer has this name.
+/// Returns whether the root element of an answer has this name.
 pub fn is(body: &[u8], name: &str) -> bool {
     std::str::from_utf8(body).ok().and_then(root).is_some_and(|found| found == name)
 }
 
-/// The name of the outermost element.
+/// Returns the name of the root element.
 fn root(text: &str) -> Option<String> {
     let mut reader = quick_xml::Reader::from_str(text);
     loop {
@@ -138,7 +138,8 @@ mod tests {
         }
     }
 
-    /// What is no list must not pass for an empty one: all containers would count as missing.
+    /// An answer that is not a list must not pass for an empty list: all containers would count as
+    /// missing.
     #[test]
     fn other_answers_are_no_lists() {
         for other in [

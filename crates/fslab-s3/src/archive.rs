@@ -16,7 +16,7 @@ use crate::upload::S3Upload;
 pub struct S3Archive(Arc<Objects>);
 
 impl S3Archive {
-    /// The archive of such objects.
+    /// Creates an archive over these objects.
     pub fn new(objects: Objects) -> Self {
         Self(Arc::new(objects))
     }
@@ -38,7 +38,7 @@ impl Archive for S3Archive {
         }
     }
 
-    /// Requests end where nothing moves, and are not repeated for ever.
+    /// Requests time out without progress, and the number of attempts is limited.
     fn limits_its_calls(&self) -> bool {
         true
     }
@@ -71,7 +71,7 @@ impl Archive for S3Archive {
         Ok(self.0.find(container)?.length)
     }
 
-    /// Objects with one container lie next to each other in a list.
+    /// Objects of the same container are adjacent in a list.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let marked = Marks::read(&self.0.bucket).map_err(Failure::into_io)?.objects();
         let mut last: Option<Place> = None;
@@ -95,7 +95,7 @@ impl Archive for S3Archive {
         listed.map_err(Failure::into_io)
     }
 
-    /// Each container is an object of its own.
+    /// Each container is a separate object.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }

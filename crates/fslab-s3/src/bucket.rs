@@ -10,45 +10,45 @@ use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error,
 use crate::runtime::Pending;
 use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
 
-/// Bytes of an object that is read whole: those that this crate writes are far smaller.
+/// The maximum size in bytes of an object that is read whole. This crate writes far smaller ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of one page of a list; stores answer at most 1000 entries.
+/// The maximum size in bytes of a page of a list. Stores return at most 1000 entries.
 const PAGE_BYTES_MAX: usize = 8 << 20;
-/// Bytes of any other answer.
+/// The maximum size in bytes of any other answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Entries of a page.
+/// The number of entries requested for a page.
 const PAGE_ENTRIES: usize = 1000;
-/// Pages of a list, so that one without an end is noticed.
+/// The maximum number of pages, to detect an endless list.
 const PAGES_MAX: u32 = 1_000_000;
 
 /// The result of a request.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// What tells one writing of an object from others.
+/// The `ETag` of an object, which identifies one version of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag(HeaderValue);
 
-/// When an object may be written.
+/// The condition for writing an object.
 #[derive(Clone, Copy, Debug)]
 pub enum When<'a> {
-    /// Its name is used once.
+    /// No condition, because the key is used only once.
     Always,
-    /// There is none of its name.
+    /// No object has the key.
     Absent,
-    /// It is the one of this tag.
+    /// The object has this tag.
     Matches(&'a Tag),
 }
 
 /// An object that was read whole.
 #[derive(Debug)]
 pub struct Object {
-    /// What it holds.
+    /// The contents.
     pub bytes: Bytes,
     /// Its tag.
     pub tag: Tag,
 }
 
-/// A part of an object that was sent.
+/// An uploaded part of an object.
 #[derive(Debug)]
 pub struct SentPart {
     number: u32,
@@ -63,12 +63,12 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The objects below a prefix, which has no slash at its end.
+    /// Creates a view of the objects below a prefix without a slash at the end.
     pub fn new(transport: Arc<Transport>, bucket: String, prefix: String) -> Self {
         Self { transport, bucket, prefix }
     }
 
-    /// Whether the store answered the last request.
+    /// Returns whether the store answered the last request.
     pub fn answers(&self) -> bool {
         self.transport.answers()
     }
@@ -89,7 +89,7 @@ impl Bucket {
     /// Reads a small object whole.
     ///
     /// # Errors
-    /// [`Cause::NotFound`] if there is none.
+    /// Fails with [`Cause::NotFound`] if the object does not exist.
     pub fn get(&self, key: &str) -> Result<Object> {
         let call = self.call(Counter::Get, Method::GET, key);
         let answer = self.transport.send(Call { answer_max: WHOLE_BYTES_MAX, ..call })?;
@@ -97,10 +97,10 @@ impl Bucket {
         Ok(Object { bytes: answer.body, tag })
     }
 
-    /// The same; none if there is no such object.
+    /// Reads a small object whole. Returns `None` if the object does not exist.
     ///
     /// # Errors
-    /// Any other failure.
+    /// Fails if the request fails for another reason.
     pub fn find(&self, key: &str) -> Result<Option<Object>> {
         match self.get(key) {
             Ok(object) => Ok(Some(object)),
@@ -109,10 +109,10 @@ impl Bucket {
         }
     }
 
-    /// Reads a part of an object.
+    /// Reads a range of an object.
     ///
     /// # Errors
-    /// [`Cause::NotFound`] if there is none.
+    /// Fails with [`Cause::NotFound`] if the object does not exist.
     pub fn read(&self, key: &str, range: Range) -> Result<Bytes> {
         let mut call = self.call(Counter::Get, Method::GET, key);
         let last = range.start + (range.length - 1);
@@ -125,7 +125,8 @@ impl Bucket {
     /// Writes an object.
     ///
     /// # Errors
-    /// [`Cause::Condition`] if the condition does not hold, or an earlier attempt wrote it.
+    /// Fails with [`Cause::Condition`] if the condition does not hold. An earlier attempt of the
+    /// same request may be the reason.
     pub fn put(&self, key: &str, body: Bytes, when: When<'_>) -> Result<Tag> {
         let mut call = self.call(Counter::Put, Method::PUT, key);
         match when {
@@ -136,10 +137,10 @@ impl Bucket {
         tag_of(&self.transport.send(Call { body, ..call })?)
     }
 
-    /// Deletes an object, if there is one.
+    /// Deletes an object. A missing object is not an error.
     ///
     /// # Errors
-    /// Failures of the request. It may still be done later.
+    /// Fails if the request fails. The store may still execute it later.
     pub fn delete(&self, key: &str) -> Result<()> {
         match self.transport.send(self.call(Counter::Delete, Method::DELETE, key)) {
             Err(failure) if failure.cause == Cause::NotFound => Ok(()),
@@ -151,11 +152,11 @@ impl Bucket {
         }
     }
 
-    /// Calls `visit` with the name of each object below the prefix, and its bytes, until that
-    /// answers `false`.
+    /// Calls `visit` with the key and size of each object whose key begins with `begin`, until
+    /// `visit` returns `false`.
     ///
     /// # Errors
-    /// Failures of the requests, or a list that does not end.
+    /// Fails if a request fails or the list does not end.
     pub fn list(&self, begin: &str, visit: &mut dyn FnMut(&str, u64) -> bool) -> Result<()> {
         let (whole, mut token) = (format!("{}/{begin}", self.prefix), None::<String>);
         for _ in 0..PAGES_MAX {
@@ -181,10 +182,10 @@ impl Bucket {
         Err(endless())
     }
 
-    /// Whether there is any object whose name begins so.
+    /// Returns whether any object's key begins with `begin`.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn has_any(&self, begin: &str) -> Result<bool> {
         let mut found = false;
         self.list(begin, &mut |_, _| {
@@ -202,7 +203,7 @@ impl Bucket {
         let mut call = self.call(Counter::List, Method::GET, "");
         call.path = format!("/{}", self.bucket);
         let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call });
-        // A list is always there: that it is not found says nothing of objects.
+        // A list always exists, so "not found" for a list must not be read as a missing object.
         let answer = answer.map_err(|failure| match failure.cause {
             Cause::NotFound => Failure::wrong(failure.to_string()),
             _ => failure,
@@ -210,16 +211,17 @@ impl Bucket {
         parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store answers no list"))
     }
 
-    /// The name of an object below the prefix; none of one that was not asked for.
+    /// Returns the key of an object relative to the prefix, or `None` for an object that was not
+    /// requested.
     fn below<'a>(&self, key: &'a str, whole: &str) -> Option<&'a str> {
         let key = key.starts_with(whole).then_some(key)?;
         key.strip_prefix(&self.prefix)?.strip_prefix('/')
     }
 
-    /// Begins to write an object in parts.
+    /// Starts a multipart upload and returns its identifier.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn begin_parts(&self, key: &str) -> Result<String> {
         let mut call = self.call(Counter::Put, Method::POST, key);
         call.query.push(("uploads", String::new()));
@@ -229,10 +231,10 @@ impl Bucket {
         Ok(begun.ok_or_else(|| Failure::wrong("the store names no upload"))?.upload_id)
     }
 
-    /// Begins to send a part. Parts are counted from 1.
+    /// Starts sending a part. Parts are numbered from 1.
     ///
     /// # Errors
-    /// If the runtime can't be made.
+    /// Fails if the async runtime can't be created.
     pub fn send_part(
         &self,
         key: &str,
@@ -245,19 +247,19 @@ impl Bucket {
         self.transport.begin(Call { body, ..call })
     }
 
-    /// Waits until a part was sent.
+    /// Waits until a part is sent.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn sent_part(number: u32, sending: Pending<Result<Answer>>) -> Result<SentPart> {
         let sent = sending.wait().unwrap_or_else(|error| Err(Failure::local(&error)))?;
         Ok(SentPart { number, tag: tag_of(&sent)? })
     }
 
-    /// Makes the object of its parts.
+    /// Completes a multipart upload.
     ///
     /// # Errors
-    /// Failures of the request; then it may be there all the same.
+    /// Fails if the request fails. The object may exist nevertheless.
     pub fn end_parts(&self, key: &str, upload: &str, parts: &[SentPart]) -> Result<()> {
         let mut body = String::from("<CompleteMultipartUpload>");
         for SentPart { number, tag } in parts {
@@ -269,20 +271,20 @@ impl Bucket {
         call.query.push(("uploadId", upload.to_owned()));
         call.headers.push((CONTENT_TYPE, HeaderValue::from_static("application/xml")));
         let answer = self.transport.send(Call { body: body.into(), ..call })?;
-        // A store that needs long answers success at once, and the outcome later.
+        // A store that needs a long time returns success immediately, and the result in the body.
         if is(&answer.body, "CompleteMultipartUploadResult") {
             return Ok(());
         }
         let told = error(&answer.body).map_or_else(|| "no outcome".to_owned(), |told| told.code);
         let told: String = told.chars().take(80).collect();
-        // It may be done all the same.
+        // The store may have completed the upload nevertheless.
         Err(Failure::wrong(format!("the store can't join the parts: {told}")).after(2))
     }
 
-    /// Drops the parts of an object that is not to be made.
+    /// Aborts a multipart upload.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn drop_parts(&self, key: &str, upload: &str) -> Result<()> {
         let mut call = self.call(Counter::Delete, Method::DELETE, key);
         call.query.push(("uploadId", upload.to_owned()));
@@ -292,10 +294,10 @@ impl Bucket {
         }
     }
 
-    /// Names of objects below the prefix that are being written in parts, and of those uploads.
+    /// Returns the keys and identifiers of unfinished multipart uploads below the prefix.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] if the store keeps no list; failures of the requests.
+    /// Fails with [`Cause::Unsupported`] if the store has no such list, or if a request fails.
     pub fn begun_parts(&self) -> Result<Vec<(String, String)>> {
         let (whole, mut found) = (format!("{}/", self.prefix), Vec::new());
         let mut marker = None::<(String, String)>;
@@ -337,7 +339,7 @@ fn text(value: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(value).map_err(|error| Failure::wrong(error.to_string()))
 }
 
-/// A text between tags.
+/// Escapes a text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,6 +1,6 @@
-//! Keys, region and endpoint: from the environment, else from a profile.
+//! Keys, region and endpoint, from the environment or from a profile.
 //!
-//! Secrets are kept in memory only. Once some were read, the program writes no core dump.
+//! Secrets are kept in memory only. After they are read, the program disables core dumps.
 
 use std::env;
 use std::fmt;
@@ -12,16 +12,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::address::Location;
 use crate::profiles::{self, Lacking, Profile};
 
-/// The region of stores that have none.
+/// The region for stores without regions.
 const USUAL_REGION: &str = "us-east-1";
 
-/// How to get at a store.
+/// The access to a store.
 pub struct Access {
     /// The keys.
     pub credential: AwsCredential,
     /// The region that requests are signed for.
     pub region: String,
-    /// Where the store is.
+    /// The URL of the store.
     pub endpoint: Url,
 }
 
@@ -32,10 +32,10 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// Finds how to get at the store of a location.
+    /// Finds the access to the store of a location.
     ///
     /// # Errors
-    /// What is lacking, in one line.
+    /// Returns a one-line message about the missing setting.
     pub fn find(location: &Location) -> Result<Self, Lacking> {
         let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let access = Self::find_in(location, &set, &profiles::read)?;
@@ -43,14 +43,15 @@ impl Access {
         Ok(access)
     }
 
-    /// The same, with the given environment and profiles.
+    /// Finds the access with the given environment and profiles.
     fn find_in(
         location: &Location,
         set: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&str, bool) -> Result<Profile, Lacking>,
     ) -> Result<Self, Lacking> {
         let named = location.profile.is_some();
-        // What an address names counts more than the environment, which is for all archives.
+        // A profile named in the location takes precedence over the environment, which applies to
+        // all archives.
         let from = |name: &str| set(name).filter(|_| !named);
         let keys = from("AWS_ACCESS_KEY_ID").zip(from("AWS_SECRET_ACCESS_KEY"));
         let region = from("AWS_REGION").or_else(|| from("AWS_DEFAULT_REGION"));
@@ -91,13 +92,13 @@ impl Access {
         Ok(Self { credential: AwsCredential { key_id, secret_key, token }, region, endpoint })
     }
 
-    /// The store, for messages.
+    /// Returns the host and port of the store, for messages.
     pub fn host(&self) -> String {
         let host = self.endpoint.host_str().unwrap_or("?");
         self.endpoint.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// A text without the keys that a store may have put into it.
+    /// Removes keys from a text, because a store may repeat them in a message.
     pub fn scrubbed(&self, text: &str) -> String {
         let AwsCredential { key_id, secret_key, token } = &self.credential;
         let secrets = [Some(secret_key), token.as_ref(), Some(key_id)];
@@ -106,7 +107,8 @@ impl Access {
     }
 }
 
-/// An endpoint is a host: what else a URL may have would not be signed, or be shown.
+/// Checks that an endpoint is only a host. Other parts of a URL would not be signed, or would be
+/// shown.
 fn checked_endpoint(text: &str, plain_http: bool) -> Result<Url, Lacking> {
     let wrong = |what: &str| format!("the endpoint {what}: set AWS_ENDPOINT_URL to https://HOST");
     let url: Url = text.parse().map_err(|error| wrong(&format!("is no URL ({error})")))?;
@@ -135,13 +137,13 @@ fn is_loopback(url: &Url) -> bool {
     address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// A limit of one byte forbids a dump to a file, and, by a rule of its own in the kernel, to a
-/// program as well, which a limit of zero does not.
+/// Disables core dumps. A limit of one byte prevents a dump to a file. The kernel has a special
+/// rule for this value that also prevents a dump to a program; a limit of zero does not.
 fn forbid_core_dumps() {
     let limit = getrlimit(Resource::Core);
     let maximum = limit.maximum;
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum }) {
-        // The limit may be zero for good, which forbids files at least.
+        // If the hard limit is zero, at least dumps to files are disabled.
         tracing::debug!(%error, "core dumps are not forbidden");
     }
 }

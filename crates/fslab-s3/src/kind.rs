@@ -1,4 +1,4 @@
-//! What the kind declares, and how such an archive is made, opened and taken over.
+//! The archive kind `s3`: how an archive is created, opened and taken over.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use crate::objects::{Objects, Right};
 use crate::probe::probe;
 use crate::transport::{Cause, Failure, Transport};
 
-/// Of the layout of the bucket.
+/// The version of the bucket layout.
 const VERSION: u32 = 1;
 
 /// The kind `s3`.
@@ -52,7 +52,7 @@ pub const SPEC: ArchiveKindSpec = ArchiveKindSpec {
     },
 };
 
-/// A place for an archive.
+/// A location for an archive.
 pub struct Store {
     label: String,
     lease: Duration,
@@ -60,7 +60,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The place of a location, with the credentials of this user.
+    /// Returns the location, with the credentials of this user.
     fn at(location: &OsStr) -> Result<Self> {
         let label = format!("s3:{}", location.to_string_lossy());
         let parsed = Location::parse(location)
@@ -70,10 +70,10 @@ impl Store {
         Self::of(label, parsed, access)
     }
 
-    /// The place of a location, with such access.
+    /// Returns the location, with the given access.
     ///
     /// # Errors
-    /// If there is no TLS.
+    /// Fails if TLS can't be set up.
     pub fn of(label: String, parsed: Location, access: Access) -> Result<Self> {
         let failed =
             |failure: Failure| Error::Remote { archive: label.clone(), source: failure.into_io() };
@@ -101,13 +101,13 @@ impl Store {
         }
     }
 
-    /// Reads what the archive says of itself.
+    /// Reads the description of the archive.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is no archive.
     pub fn describe(&self) -> Result<ArchiveDescription> {
         let found = self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
-        // One that was made and taken back is empty.
+        // The description of an archive whose creation was undone is empty.
         let found = found.filter(|found| !found.bytes.is_empty());
         let found = found
             .ok_or_else(|| self.no_archive(format!("is no archive: it has no {DESCRIPTION}")))?;
@@ -129,17 +129,17 @@ impl Store {
         Err(self.no_archive(format!("belongs to tier {}, not to {owner}", description.owner)))
     }
 
-    /// Whether an archive can be made there: the store answers, and its conditions hold.
+    /// Checks that an archive can be created: the store answers, and it honours conditional writes.
     fn check_place(&self) -> Result<()> {
         let found = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
     }
 
-    /// Makes an archive, unless somebody else makes one there. Nothing with a fixed name is ever
-    /// deleted: what is taken back becomes empty, if it is still what was written.
+    /// Creates an archive, unless another process creates one there. An object with a fixed key is
+    /// never deleted. The cleanup empties the description, if it is still the one written here.
     ///
     /// # Errors
-    /// If something is there, or the store is not fit.
+    /// Fails if an archive exists there, or if the store ignores conditional writes.
     pub fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
         self.check_place()?;
         let cipher = Cipher::Chacha20Poly1305;
@@ -165,7 +165,8 @@ impl Store {
             Err(failure) if failure.cause == Cause::Condition => {
                 let found =
                     self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
-                // An earlier attempt may have been done after all: identities are random.
+                // An earlier attempt may have succeeded. Identities are random, so equal contents
+                // prove it.
                 let own = found.filter(|found| found.bytes == text.as_bytes());
                 own.ok_or_else(|| self.taken())?.tag
             }
@@ -187,7 +188,7 @@ impl Store {
     /// Opens the archive.
     ///
     /// # Errors
-    /// If it is another tier's, or in use.
+    /// Fails if the archive belongs to another tier or is in use.
     pub fn open(&self, owner: Id, purpose: &Purpose) -> Result<S3Archive> {
         let description = self.describe_own(owner)?;
         let (right, deleted) = match purpose {
@@ -198,13 +199,14 @@ impl Store {
         Ok(S3Archive::new(Objects::new(bucket, label, description, right, deleted)))
     }
 
-    /// Objects that whoever takes over would delete.
+    /// Returns the marked objects, which the next writer will delete.
     fn marked(&self) -> Result<HashSet<ContainerKey>> {
         let marks = Marks::read(&self.bucket).map_err(|failure| self.failed(failure))?;
         Ok(marks.objects())
     }
 
-    /// What a tree may do. To write takes the lease, and settles what earlier writers left.
+    /// Determines the rights of a tree. The right to write takes the lease and resolves the
+    /// leftovers of earlier writers.
     fn right(
         &self,
         archive: Id,
@@ -223,7 +225,7 @@ impl Store {
                 FoundRecord::Tree(known) => Some(known.clone()),
                 FoundRecord::Nothing | FoundRecord::Damaged => None,
             };
-            // Another tree may have become the writer since this was asked above.
+            // Another tree may have become the writer since the check above.
             let refusal = self.refusal_of(found, archive, writer).map_err(Refused::Tree)?;
             refusal.map_or(Ok(()), |why| Err(Refused::OtherTree(why)))?;
             Ok(match writer {
@@ -238,7 +240,8 @@ impl Store {
         }
     }
 
-    /// Takes the lease and settles what earlier writers left. Returns marked objects that stay.
+    /// Takes the lease and resolves the leftovers of earlier writers. Returns the marked objects
+    /// that could not be deleted.
     fn take_lease(
         &self,
         record: &dyn Fn(FoundRecord) -> std::result::Result<Option<WriterRecord>, Refused>,
@@ -256,11 +259,11 @@ impl Store {
         Ok((lease, left))
     }
 
-    /// Drops parts that earlier writers left; those of other programs are not touched.
+    /// Aborts unfinished uploads of earlier writers. Uploads of other programs are left alone.
     fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
         let begun = match self.bucket.begun_parts() {
             Ok(begun) => begun,
-            // Listing uploads is a right of its own.
+            // Listing uploads needs a permission of its own.
             Err(failure) if [Cause::Unsupported, Cause::Denied].contains(&failure.cause) => {
                 tracing::warn!(
                     "{}: unfinished uploads stay, since the store does not list them: {failure}",
@@ -297,7 +300,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Only a tree that was made again asks whether anything was written.
+        // Only a rebuilt tree needs to know whether anything was written.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {
@@ -306,17 +309,17 @@ impl Store {
         found.refusal((archive, &self.label), writer, is_fresh)
     }
 
-    /// Makes a tree the writer.
+    /// Makes a tree the writer of the archive.
     ///
     /// # Errors
-    /// If the archive is another tier's, or in use.
+    /// Fails if the archive belongs to another tier or is in use.
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         let description = self.describe_own(owner)?;
         self.check_place()?;
         let record = |_: FoundRecord| {
             WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
         };
-        // Given back at once: the tree takes it when it is used.
+        // The lease is released immediately. The tree takes it again when it is used.
         self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 

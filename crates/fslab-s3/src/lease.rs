@@ -1,13 +1,14 @@
-//! The lease of an archive: who may write to it.
+//! The lease of an archive: the right to write to it.
 //!
-//! A writer claims the next *epoch* by making an object that nobody else can make, then writes the
-//! lease on the condition that it is still the one that was read. From then on each of the writer
-//! before has failed conditions. Before an outcome counts that must not come from a former writer,
-//! the writer renews the lease (`fence`): if that succeeds, nobody had taken over by then.
+//! A writer claims the next *epoch* by creating an object that only one process can create. It then
+//! writes the lease on the condition that the lease has not changed since it was read. From then on
+//! every conditional write of the previous writer fails. Some results must not come from a former
+//! writer. Before such a result counts, the writer renews the lease (`fence`); if that succeeds, no
+//! other writer had taken over.
 //!
-//! Clocks only decide how long somebody who wants the lease waits for a writer that does not renew
-//! it. Neither the lease nor any other object with a fixed name is ever deleted, so no request that
-//! was held up on its way can remove one that is newer.
+//! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
+//! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
+//! a newer object.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,43 +30,43 @@ mod process;
 
 const VERSION: u32 = 1;
 
-/// How often a writer renews its lease within the time that it lasts.
+/// The number of renewals within the duration of a lease.
 const RENEWALS: u32 = 4;
 
-/// How often somebody looks whether a lease that is held changes, within the time that it lasts.
+/// The number of times a waiting process reads a held lease within its duration.
 const LOOKS: u32 = 12;
 
-/// How often the lease is asked for anew where others ask at the same moment.
+/// The number of attempts to take the lease while other processes try to take it.
 const ROUNDS: u32 = 5;
 
-/// What the lease says.
+/// The contents of the lease object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseText {
     version: u32,
     epoch: u64,
-    /// In hexadecimal: TOML has no unsigned numbers of 64 bits.
+    /// In hexadecimal, because TOML has no unsigned 64-bit numbers.
     nonce: String,
-    /// Counts writings of the lease by its holder, so that no two are alike.
+    /// The number of writes of the lease by its holder, which makes each write unique.
     renewal: u64,
     is_held: bool,
     lease_seconds: u64,
-    /// The holder, for messages.
+    /// The name of the holder, for messages.
     holder: String,
-    /// What tells whether the holder's process still runs, on its own machine.
+    /// Identifies the holder's process, so that its own machine can check whether it still runs.
     process: String,
-    /// Which tree writes.
+    /// The tree that writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     writer: Option<WriterRecord>,
 }
 
-/// The lease as it was found.
+/// The lease as read from the store.
 pub enum FoundLease {
-    /// There is none: nobody wrote yet, or it was lost.
+    /// No lease exists: no writer has begun yet, or the lease was lost.
     Nothing,
-    /// It can't be read.
+    /// The lease can't be parsed.
     Damaged(Tag),
-    /// It says this.
+    /// A valid lease.
     Text(Box<LeaseText>, Tag),
 }
 
@@ -73,7 +74,7 @@ impl FoundLease {
     /// Reads the lease.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let Some(found) = bucket.find(LEASE)? else { return Ok(Self::Nothing) };
         let text = std::str::from_utf8(&found.bytes).ok();
@@ -84,10 +85,11 @@ impl FoundLease {
         })
     }
 
-    /// The tree that writes. Where the lease was lost, the writer that began last knows it.
+    /// Returns the tree that writes. If the lease was lost, this comes from the last writer that
+    /// began.
     ///
     /// # Errors
-    /// Failures of the requests.
+    /// Fails if a request fails.
     pub fn writer(&self, bucket: &Bucket) -> Result<FoundRecord, Failure> {
         if let Self::Text(text, _) = self {
             let writer = text.writer.clone();
@@ -110,22 +112,22 @@ impl FoundLease {
     }
 }
 
-/// The epochs that objects tell of.
+/// The epochs found in the bucket.
 #[derive(Debug, Default)]
 pub struct Epochs {
-    /// The last one that was claimed; 0 for none.
+    /// The last claimed epoch, or 0.
     pub last: u64,
-    /// The last one whose writer began.
+    /// The last epoch whose writer began.
     pub begun: Option<u64>,
-    /// The names of all.
+    /// The keys of all epoch objects.
     keys: Vec<String>,
 }
 
 impl Epochs {
-    /// Reads them.
+    /// Reads the epochs.
     ///
     /// # Errors
-    /// Failures of the requests.
+    /// Fails if a request fails.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let mut epochs = Self::default();
         bucket.list(EPOCHS, &mut |key, _| {
@@ -140,28 +142,28 @@ impl Epochs {
     }
 }
 
-/// A writer that wants the lease.
+/// A request of a writer for the lease.
 pub struct Wish<'a> {
-    /// How long the lease lasts.
+    /// The duration of the lease.
     pub lease: Duration,
-    /// Returns what the lease is to say of the tree, after what it said before. It is asked again
-    /// for each lease that is found, since another tree may have become the writer meanwhile.
+    /// Returns the new writer record from the previous one. It is called again for each lease that
+    /// is read, since another tree may have become the writer meanwhile.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
-    /// Called after the lease was read and before it is written on the condition that it has not
-    /// changed. A mark whose writer renewed the lease afterwards is there by then: that renewal
-    /// would have changed the lease.
+    /// Called after the lease is read, and before it is written on the condition that it has not
+    /// changed. Every mark whose writer renewed the lease afterwards is visible to this call: that
+    /// renewal would have changed the lease.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
-/// Why the lease can't be had.
+/// The reason for a refused lease.
 pub enum Refused {
-    /// Somebody has it: a sentence for people.
+    /// Another process holds the lease; a message for users.
     Held(String),
-    /// Another tree is the writer: a sentence for people.
+    /// Another tree is the writer; a message for users.
     OtherTree(String),
-    /// The store failed.
+    /// A request to the store failed.
     Failed(Failure),
-    /// The tree failed.
+    /// An error of the tier.
     Tree(fslab_tier::Error),
 }
 
@@ -171,34 +173,35 @@ impl From<Failure> for Refused {
     }
 }
 
-/// The lease, as its holder has it. Dropped, it is given back.
+/// A held lease. Dropping it releases the lease.
 pub struct Lease {
     bucket: Arc<Bucket>,
     session: Session,
     duration: Duration,
-    /// Calls of [`Self::fence`], in their order.
+    /// The number of calls of [`Self::fence`].
     asked: AtomicU64,
     state: Mutex<State>,
-    /// Why it is no longer held. Who only asks for this waits for no renewal.
+    /// The reason for the loss of the lease. Reading it does not wait for a renewal.
     lost: OnceLock<String>,
-    /// The thread that renews it has to end.
+    /// Tells the renewal thread to end.
     ended: Arc<(Mutex<bool>, Condvar)>,
 }
 
 struct State {
     text: LeaseText,
     tag: Tag,
-    /// Calls of [`Lease::fence`] that the last renewal began after.
+    /// The number of calls of [`Lease::fence`] made before the last renewal began.
     covered: u64,
-    /// Calls that the last failed renewal began after, and why it failed.
+    /// The number of calls made before the last failed renewal began, with its error.
     failed: (u64, String),
 }
 
 impl Lease {
-    /// Takes the lease. If somebody has it who does not renew it, that takes as long as it lasts.
+    /// Takes the lease. If its holder does not renew it, this waits for the duration of that lease.
     ///
     /// # Errors
-    /// If it is held and renewed.
+    /// Fails if another process holds the lease and renews it, if another tree is the writer, or if
+    /// a request fails.
     pub fn take(bucket: &Arc<Bucket>, wish: &Wish<'_>) -> Result<Arc<Self>, Refused> {
         for _ in 0..ROUNDS {
             let found = wait_until_free(bucket)?;
@@ -233,7 +236,8 @@ impl Lease {
                 Err(failure) => return Err(failure.into()),
             };
             let lease = Self::begin(bucket, session, wish.lease, (text, tag));
-            // Whoever read an older list may claim an epoch that was cleared away meanwhile.
+            // A process with an older list may have claimed an epoch whose object was deleted
+            // meanwhile.
             if Epochs::read(bucket)?.last <= session.epoch {
                 return Ok(lease);
             }
@@ -263,16 +267,16 @@ impl Lease {
         lease
     }
 
-    /// Who holds it.
+    /// Returns the session of the holder.
     pub fn session(&self) -> Session {
         self.session
     }
 
-    /// Says that everything which earlier writers left is settled. Only then their marks and epochs
-    /// count no more.
+    /// Records that the leftovers of all earlier writers are resolved. From then on their marks and
+    /// epochs no longer count.
     ///
     /// # Errors
-    /// Failures of the requests.
+    /// Fails if a request fails.
     pub fn note_begun(&self) -> Result<(), Failure> {
         let text = self.state.lock().text.clone();
         let key = begun_key(self.session.epoch);
@@ -292,16 +296,16 @@ impl Lease {
         Ok(())
     }
 
-    /// Why it is no longer held, if so. Asks nobody.
+    /// Returns the reason for the loss of the lease, if it is lost. Sends no request.
     pub fn why_lost(&self) -> Option<String> {
         self.lost.get().cloned()
     }
 
-    /// Succeeds if nobody had taken over when this was called. Several callers share a renewal that
-    /// begins after all of them.
+    /// Succeeds if no other writer had taken over at the time of the call. Callers share a renewal
+    /// that begins after all of their calls.
     ///
     /// # Errors
-    /// `NotConnected` if the lease is lost, or can't be renewed.
+    /// Fails with `NotConnected` if the lease is lost or can't be renewed.
     pub fn fence(&self) -> io::Result<()> {
         let own = self.asked.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state.lock();
@@ -311,7 +315,8 @@ impl Lease {
         if own < state.covered {
             return Ok(());
         }
-        // A renewal of a silent store takes minutes: who waited for it does not begin another.
+        // A renewal can take minutes if the store is silent, so callers that waited for it start no
+        // other.
         if own < state.failed.0 {
             return Err(lost(&state.failed.1));
         }
@@ -340,7 +345,7 @@ impl Lease {
             if !matches!(failure.cause, Cause::Condition | Cause::NotFound) {
                 return Err(failure.into_io());
             }
-            // An earlier attempt may have been done after all.
+            // An earlier attempt may have succeeded.
             let found = FoundLease::read(&self.bucket).map_err(Failure::into_io)?;
             match found {
                 FoundLease::Text(found, tag) if is_of(&found, &state.text) => state.tag = tag,
@@ -366,7 +371,7 @@ impl Drop for Lease {
         self.ended.1.notify_all();
         process::SESSIONS.lock().remove(&self.session.nonce);
         let mut state = self.state.lock();
-        // Who drops it must not wait for a store that does not answer.
+        // Dropping must not wait for a store that does not answer.
         if self.lost.get().is_some() || !self.bucket.answers() {
             return;
         }
@@ -403,7 +408,7 @@ fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: 
     }
 }
 
-/// Waits until nobody has the lease. One who renews it is not waited for.
+/// Waits until the lease is free. Refuses as soon as the holder renews it.
 fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     let mut found = FoundLease::read(bucket)?;
     let Some(first) = holder(&found) else { return Ok(found) };
@@ -434,7 +439,8 @@ fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     Ok(found)
 }
 
-/// Who has the lease. One that can't be read is nobody's: conditions protect its holder's data.
+/// Returns the holder of the lease. An unreadable lease has no holder: conditional writes protect
+/// the holder's data.
 fn holder(found: &FoundLease) -> Option<LeaseText> {
     match found {
         FoundLease::Text(text, _) if text.is_held => Some((**text).clone()),
@@ -442,7 +448,7 @@ fn holder(found: &FoundLease) -> Option<LeaseText> {
     }
 }
 
-/// Claims the epoch after the last one; none if somebody else claimed it.
+/// Claims the epoch after the last one. Returns `None` if another process claimed it.
 fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     let epoch = last.checked_add(1);
     let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is no epoch"))?;
@@ -451,7 +457,7 @@ fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     match bucket.put(&epoch_key(epoch), text.clone().into(), When::Absent) {
         Ok(_) => Ok(Some(session)),
         Err(failure) if failure.cause == Cause::Condition => {
-            // An earlier attempt may have been done after all.
+            // An earlier attempt may have succeeded.
             let found = bucket.find(&epoch_key(epoch))?;
             Ok(found.filter(|found| found.bytes == text.as_bytes()).map(|_| session))
         }
@@ -459,7 +465,7 @@ fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     }
 }
 
-/// The tag of the lease if it is still, or after all, of the same session.
+/// Returns the tag of the lease if the lease belongs to the same session.
 fn own_tag(bucket: &Bucket, own: &LeaseText) -> Result<Option<Tag>, Failure> {
     Ok(match FoundLease::read(bucket)? {
         FoundLease::Text(found, tag) if is_of(&found, own) => Some(tag),

@@ -1,13 +1,13 @@
 //! Marks of objects that are about to be deleted.
 //!
-//! A request to delete may be held up on its way, until long after somebody else writes to the
-//! archive. So a writer marks an object first, then renews its lease, and only then deletes. If the
-//! renewal succeeded, whoever takes over later finds the mark, and never refers to the object; if
-//! it failed, the writer deletes nothing.
+//! A delete request may be delayed until long after another writer has taken over the archive. So a
+//! writer marks an object first, then renews its lease, and only then deletes the object. If the
+//! renewal succeeds, every later writer finds the mark and never refers to the object. If the
+//! renewal fails, the writer deletes nothing.
 //!
-//! A mark of a session counts for those that begin later, until one of them has settled all that it
-//! found and says so in its epoch. A mark that turns up behind that is of a former writer whose
-//! renewal failed.
+//! The marks of a session count for later sessions, until one of them has resolved all marks that
+//! it found and records this in its epoch. A mark that appears after that belongs to a former
+//! writer whose renewal failed.
 
 use std::collections::HashSet;
 
@@ -18,14 +18,14 @@ use crate::keys::{ContainerKey, DELETED, Session, mark_key, mark_of};
 use crate::lease::{Epochs, Lease};
 use crate::transport::Failure;
 
-/// Marks that are read at most: far more than a writer leaves behind.
+/// The maximum number of marks to read, far more than a writer leaves behind.
 const MARKS_MAX: usize = 1_000_000;
 
-/// Objects that nobody may refer to any more.
+/// Objects that must no longer be referred to.
 #[derive(Debug, Default)]
 pub struct Marks {
     found: Vec<(Session, ContainerKey)>,
-    /// Those that do not count.
+    /// The marks that do not count.
     stale: Vec<(Session, ContainerKey)>,
 }
 
@@ -33,7 +33,7 @@ impl Marks {
     /// Reads the marks that count.
     ///
     /// # Errors
-    /// Failures of the requests, or too many marks.
+    /// Fails if a request fails or there are too many marks.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let mut found = Vec::new();
         bucket.list(DELETED, &mut |key, _| {
@@ -52,17 +52,18 @@ impl Marks {
         Ok(Self { found, stale })
     }
 
-    /// The objects.
+    /// Returns the marked objects.
     pub fn objects(&self) -> HashSet<ContainerKey> {
         self.found.iter().map(|(_, object)| *object).collect()
     }
 
-    /// Deletes the objects that earlier writers marked, and answers those that stay for now. The
-    /// marks are those that were read before the lease was taken: a later one is of a writer whose
-    /// renewal failed.
+    /// Deletes the objects that earlier writers marked. Returns those that could not be deleted
+    /// yet. The marks must have been read before the lease was taken: a later mark belongs to a
+    /// writer whose renewal failed.
     ///
     /// # Errors
-    /// If nothing can be read; what can't be deleted stays marked.
+    /// Fails if a stale mark can't be deleted or an object can't be marked again. Objects that
+    /// can't be deleted stay marked.
     pub fn settle(self, bucket: &Bucket, lease: &Lease) -> Result<HashSet<ContainerKey>, Failure> {
         for (session, object) in &self.stale {
             bucket.delete(&mark_key(*session, object))?;
@@ -74,7 +75,7 @@ impl Marks {
                 Ok(()) => {}
                 Err(failure) => {
                     tracing::warn!("an object of an archive is deleted later: {failure}");
-                    // A mark of this session counts for those after it.
+                    // A mark of this session counts for later sessions.
                     mark(bucket, lease.session(), &object)?;
                     left.insert(object);
                 }
@@ -87,9 +88,9 @@ impl Marks {
 /// Marks an object.
 ///
 /// # Errors
-/// Failures of the request.
+/// Fails if the request fails.
 pub fn mark(bucket: &Bucket, session: Session, object: &ContainerKey) -> Result<(), Failure> {
-    // Some stores keep no empty objects.
+    // Some stores do not keep empty objects.
     let text = Bytes::from(format!("{session}\n"));
     bucket.put(&mark_key(session, object), text, When::Always).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The containers of an archive as objects: which one counts, new names, and deletion.
+//! The containers of an archive as objects: the live object of each, new keys, and deletion.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -15,50 +15,52 @@ use crate::lease::Lease;
 use crate::marks::mark;
 use crate::transport::{Cause, Failure};
 
-/// Containers of which the object is remembered.
+/// The number of containers whose object is cached.
 const REMEMBERED: usize = 1 << 16;
 
-/// Objects with one container: more than one only while a damaged one is replaced.
+/// The maximum number of objects of a container. There is more than one only while a damaged object
+/// is replaced.
 const VERSIONS_MAX: usize = 1000;
 
-/// The objects of an archive, which it shares with its uploads.
+/// The objects of an archive, shared with its uploads.
 pub struct Objects {
-    /// Its objects.
+    /// The bucket of the archive.
     pub bucket: Arc<Bucket>,
-    /// Its name for messages.
+    /// The name of the archive, for messages.
     pub label: String,
-    /// What it says of itself.
+    /// The description of the archive.
     pub description: ArchiveDescription,
-    /// What may be done with it.
+    /// The rights on the archive.
     pub right: Right,
-    /// Counts objects that this session named.
+    /// The number of keys that this session has created.
     named: AtomicU64,
     known: Cache<Container, Arc<Place>>,
-    /// Objects that are marked, and that may be there still: they no longer count.
+    /// Marked objects that may still exist. They no longer count.
     deleted: RwLock<HashSet<ContainerKey>>,
 }
 
-/// What an archive may do.
+/// The rights on an archive.
 pub enum Right {
-    /// Write, as long as it has the lease.
+    /// Write, while the lease is held.
     Write(Arc<Lease>),
-    /// Read. Nobody asked for more.
+    /// Read, as requested.
     Read,
-    /// Read, because of this.
+    /// Read only, for this reason.
     Refused(String),
 }
 
-/// Where a container is.
+/// The location of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The object.
+    /// The key of the object.
     pub key: ContainerKey,
-    /// Its bytes.
+    /// The size in bytes.
     pub length: u64,
 }
 
 impl Objects {
-    /// Those of an archive whose description was read, but for those that must not be referred to.
+    /// Creates the objects of an archive from its description. `deleted` are marked objects that no
+    /// longer count.
     pub fn new(
         bucket: Arc<Bucket>,
         label: String,
@@ -71,10 +73,10 @@ impl Objects {
         Self { bucket, label, description, right, named, known, deleted }
     }
 
-    /// The lease, to write.
+    /// Returns the lease, for writing.
     ///
     /// # Errors
-    /// If this is only read, or somebody took over.
+    /// Fails if the archive is read-only here, or if another writer has taken over.
     pub fn lease(&self) -> io::Result<&Lease> {
         match &self.right {
             Right::Write(lease) => match lease.why_lost() {
@@ -89,19 +91,19 @@ impl Objects {
         }
     }
 
-    /// A name that no object had.
+    /// Returns a key that no object has had.
     ///
     /// # Errors
-    /// If this is only read.
+    /// Fails if the archive is read-only here or the lease is lost.
     pub fn new_key(&self, container: Container) -> io::Result<ContainerKey> {
         let session = self.lease()?.session();
         Ok(ContainerKey { container, session, number: self.named.fetch_add(1, Ordering::SeqCst) })
     }
 
-    /// The objects with a container, the one that counts first.
+    /// Returns the objects of a container, the live one first.
     ///
     /// # Errors
-    /// Failures of the request.
+    /// Fails if the request fails.
     pub fn versions(&self, container: Container) -> io::Result<Vec<Place>> {
         let mut found = Vec::new();
         self.bucket
@@ -114,26 +116,26 @@ impl Objects {
         Ok(found)
     }
 
-    /// What a name in a list is; none where it is no container, or one that is deleted.
+    /// Parses a listed key. Returns `None` for keys that are not containers and for marked objects.
     pub fn place(&self, key: &str, length: u64) -> Option<Place> {
         let key = key.parse().ok()?;
         (!self.deleted.read().contains(&key)).then_some(Place { key, length })
     }
 
-    /// Remembers where a container is.
+    /// Caches the location of a container.
     pub fn remember(&self, place: Place) {
         self.known.insert(place.key.container, Arc::new(place));
     }
 
-    /// Forgets where a container is.
+    /// Removes a container from the cache.
     pub fn forget(&self, container: Container) {
         self.known.remove(&container);
     }
 
-    /// Where a container is.
+    /// Returns the location of a container.
     ///
     /// # Errors
-    /// `NotFound` if it is nowhere.
+    /// Fails with `NotFound` if the container does not exist.
     pub fn find(&self, container: Container) -> io::Result<Arc<Place>> {
         if let Some(known) = self.known.get(&container) {
             return Ok(known);
@@ -143,10 +145,11 @@ impl Objects {
         Ok(Arc::new(place))
     }
 
-    /// Does something with the object of a container, which may have been replaced meanwhile.
+    /// Calls `ask` with the location of a container, again if the object has been replaced
+    /// meanwhile.
     ///
     /// # Errors
-    /// What that failed with; `NotFound` if there is no such container.
+    /// Fails with the error of `ask`, or with `NotFound` if the container does not exist.
     pub fn with_place<T>(
         &self,
         container: Container,
@@ -166,27 +169,28 @@ impl Objects {
         }
     }
 
-    /// Marks objects, if this is still the writer. From then on they do not count, whether or not
-    /// they can be deleted.
+    /// Marks objects, if this process is still the writer. From then on they no longer count, even
+    /// if they can't be deleted.
     ///
     /// # Errors
-    /// Failures of the requests; all objects count then, for this session.
+    /// Fails if a request fails. All objects then still count in this session.
     pub fn mark(&self, objects: &[Place]) -> io::Result<()> {
         let lease = self.lease()?;
         for place in objects {
             mark(&self.bucket, lease.session(), &place.key).map_err(Failure::into_io)?;
         }
-        // What is marked now is not referred to by whoever takes over after this.
+        // Every writer that takes over after this ignores the marked objects.
         lease.fence()?;
         self.deleted.write().extend(objects.iter().map(|place| place.key));
         objects.iter().for_each(|place| self.forget(place.key.container));
         Ok(())
     }
 
-    /// Deletes objects that were marked.
+    /// Deletes marked objects.
     ///
     /// # Errors
-    /// Failures of the requests; some may be deleted, and the next writer deletes the others.
+    /// Fails if a request fails. Some objects may then be deleted; the next writer deletes the
+    /// others.
     pub fn delete_marked(&self, objects: &[Place]) -> io::Result<()> {
         let lease = self.lease()?;
         for place in objects {
@@ -199,19 +203,19 @@ impl Objects {
         Ok(())
     }
 
-    /// Deletes objects, if this is still the writer.
+    /// Deletes objects, if this process is still the writer.
     ///
     /// # Errors
-    /// Failures of the requests; some may be deleted.
+    /// Fails if a request fails. Some objects may then be deleted.
     pub fn delete(&self, objects: &[Place]) -> io::Result<()> {
         self.mark(objects)?;
         self.delete_marked(objects)
     }
 
-    /// Checks that the archive is where it was.
+    /// Checks that the location still holds the same archive.
     ///
     /// # Errors
-    /// `NotConnected` if it is not.
+    /// Fails with `NotConnected` if it does not, or if the request fails.
     pub fn check(&self) -> io::Result<()> {
         let gone = |what: String| io::Error::new(ErrorKind::NotConnected, what);
         let found = self.bucket.find(DESCRIPTION).map_err(Failure::into_io)?;

@@ -1,5 +1,5 @@
-//! Whether a store honours the conditions of writes. One that does not is never written to: two
-//! writers could not be told apart there.
+//! Tests whether a store honours conditional writes. A store that does not is never written to,
+//! because two writers could overwrite each other.
 
 use bytes::Bytes;
 
@@ -8,17 +8,17 @@ use crate::keys::PROBES;
 use crate::random::random;
 use crate::transport::{Cause, Failure};
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Conditions hold.
+    /// The store honours conditions.
     Honoured,
-    /// This one is ignored.
+    /// The store ignores this condition.
     Ignored(&'static str),
 }
 
 impl Found {
-    /// What users are told, if the store can't be written to.
+    /// Returns the message for users, if the store can't be written to.
     pub fn refusal(self) -> Option<String> {
         match self {
             Self::Honoured => None,
@@ -30,10 +30,10 @@ impl Found {
     }
 }
 
-/// Tries the conditions, with an object of its own that is deleted afterwards.
+/// Tests the conditions with an object of its own, which is deleted afterwards.
 ///
 /// # Errors
-/// Failures of the requests.
+/// Fails if a request fails.
 pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
     let key = format!("{PROBES}{:016x}", random());
     let found = try_conditions(bucket, &key);
@@ -46,7 +46,7 @@ pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
 fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
     let first = match write(bucket, key, "1", When::Absent)? {
         Some(tag) => tag,
-        // An earlier attempt was done after all.
+        // An earlier attempt succeeded.
         None => bucket.get(key)?.tag,
     };
     if write(bucket, key, "2", When::Absent)?.is_some() {
@@ -69,7 +69,7 @@ fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
     Ok(Found::Honoured)
 }
 
-/// Writes the object; none if the condition does not hold.
+/// Writes the object. Returns `None` if the condition does not hold.
 fn write(
     bucket: &Bucket,
     key: &str,

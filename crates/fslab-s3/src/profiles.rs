@@ -1,9 +1,8 @@
-//! Profile files, as the command line tool of AWS keeps them: `~/.aws/credentials` and
-//! `~/.aws/config`.
+//! Profile files in the format of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! A file may lie in the very tree that a mount of this program serves, and reading it might then
-//! wait for the archive that it is read for. So a thread of its own reads, for a limited time; once
-//! a file was read, its last content serves where it can't be read again.
+//! A file may be inside the tree that a mount of this program serves. Reading it could then wait
+//! for the same archive that needs it. So a separate thread reads the file, with a time limit. If
+//! the file can't be read again, its last contents are used.
 
 use std::collections::HashMap;
 use std::env;
@@ -19,18 +18,18 @@ use ini::{Ini, ParseOption};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
-/// What is lacking, and what to do about it.
+/// A message about a missing setting and its remedy.
 pub type Lacking = String;
 
-/// The longest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How long reading a file may take.
+/// The time limit for reading a file.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// What files held when they were read last.
+/// The last contents of each file.
 static LAST: Mutex<Option<HashMap<PathBuf, String>>> = Mutex::new(None);
 
-/// What profile files say of one profile.
+/// The settings of one profile.
 #[derive(Clone, Default)]
 pub struct Profile {
     /// `aws_access_key_id`.
@@ -43,7 +42,7 @@ pub struct Profile {
     pub region: Option<String>,
     /// `endpoint_url`.
     pub endpoint_url: Option<String>,
-    /// A key that stands for credentials which are got in some other way.
+    /// A setting for a method of getting credentials that is not supported.
     pub unsupported: Option<&'static str>,
 }
 
@@ -53,15 +52,15 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Other ways to credentials, which this program does not go.
+/// Settings of methods that this program does not support.
 const UNSUPPORTED: [&str; 5] =
     ["credential_process", "role_arn", "sso_session", "sso_start_url", "web_identity_token_file"];
 
 impl Profile {
-    /// The keys and the token.
+    /// Returns the keys and the token.
     ///
     /// # Errors
-    /// If it has none.
+    /// Fails if the profile has none.
     pub fn keys(&self, name: &str) -> Result<(String, String, Option<String>), Lacking> {
         match (&self.key_id, &self.secret_key, self.unsupported) {
             (Some(id), Some(secret), _) => Ok((id.clone(), secret.clone(), self.token.clone())),
@@ -78,7 +77,7 @@ impl Profile {
     }
 
     fn take(&mut self, section: &ini::Properties) {
-        // A comment may follow a value, after a blank.
+        // A value may be followed by a blank and a comment.
         let plain = |value: &str| value.split(" #").next().unwrap_or_default().trim().to_owned();
         let get = |key: &str| section.get(key).map(plain);
         let fill = |known: &mut Option<String>, key: &str| {
@@ -99,7 +98,7 @@ impl Profile {
 /// Reads a profile from the files of this user.
 ///
 /// # Errors
-/// If a file can't be read, or none has the profile although it must be there.
+/// Fails if a file can't be read, or if a required profile is in no file.
 pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let place = |variable: &str, usual: &str| {
@@ -115,7 +114,7 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
         let Some(text) = file.as_deref().map(text_of).transpose()?.flatten() else { continue };
         let (text, file) = (text, file.unwrap_or_default());
         let sections = sections_of(&text).map_err(|error| {
-            // The message of the library may hold a part of the line.
+            // The message of the library may contain a part of the line.
             format!("{}, line {}: is no profile file", file.display(), error.line)
         })?;
         for found in sections.section_all(Some(section)) {
@@ -129,7 +128,8 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
     Ok(profile)
 }
 
-/// Settings of a group within a profile are indented, and keep that, so that they are no others.
+/// Parses the sections. Settings of a group within a profile keep their indentation, so they are
+/// not taken for settings of the profile.
 fn sections_of(text: &str) -> Result<Ini, ini::ParseError> {
     let options = ParseOption {
         enabled_quote: false,
@@ -140,12 +140,12 @@ fn sections_of(text: &str) -> Result<Ini, ini::ParseError> {
     Ini::load_from_str_opt(text, options)
 }
 
-/// What a file holds; none if it is not there.
+/// Returns the contents of a file, or `None` if it does not exist.
 fn text_of(file: &Path) -> Result<Option<String>, Lacking> {
     let (sender, receiver) = sync_channel(1);
     let path = file.to_owned();
     let thread = std::thread::Builder::new().name("fslab-profiles".to_owned());
-    // Who no longer waits needs no answer.
+    // The send fails if the receiver has timed out, which is not an error.
     let spawned = thread.spawn(move || sender.send(read_file(&path)).unwrap_or_default());
     spawned.map_err(|error| format!("can't read {}: {error}", file.display()))?;
     let mut last = LAST.lock();
@@ -169,7 +169,7 @@ fn text_of(file: &Path) -> Result<Option<String>, Lacking> {
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
-    // A FIFO would wait for a writer.
+    // Opening a FIFO would otherwise wait for a writer.
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file: File = options.open(path)?;

@@ -1,12 +1,12 @@
-//! Random numbers: names that nobody else has, and pauses that others do not make.
+//! Random numbers, for unique names and random pauses.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A random number.
+/// Returns a random number.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
-    // Up to 256 bytes are always given since Linux 3.17, once the kernel has started; until then it
-    // waits, and a signal can end that.
+    // Since Linux 3.17 the kernel returns up to 256 bytes in full once its random generator is
+    // ready. Before that the call waits, and a signal can interrupt it.
     while getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(bytes.len()) {}
     u64::from_ne_bytes(bytes)
 }

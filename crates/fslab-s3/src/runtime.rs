@@ -1,5 +1,5 @@
-//! The async runtime: two workers, made for the first request and kept until the program ends, so
-//! that it is never dropped on one of its own workers.
+//! The async runtime. It has two workers, is created for the first request and lives until the
+//! program ends, so it is never dropped on one of its own workers.
 
 use std::io;
 use std::sync::OnceLock;
@@ -11,13 +11,13 @@ const WORKERS: usize = 2;
 
 static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
 
-/// Work that the runtime does meanwhile.
+/// The future result of work on the runtime.
 pub struct Pending<T>(Receiver<T>);
 
-/// Has the runtime do something.
+/// Starts work on the runtime.
 ///
 /// # Errors
-/// If the runtime can't be made.
+/// Fails if the runtime can't be created.
 pub fn begin<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> io::Result<Pending<T>> {
@@ -30,7 +30,7 @@ pub fn begin<T: Send + 'static>(
     let runtime = runtime.map_err(|why| io::Error::other(format!("no async runtime: {why}")))?;
     let (sender, receiver) = sync_channel(1);
     runtime.spawn(async move {
-        // Who was dropped meanwhile needs no answer.
+        // The send fails if the receiver was dropped, which is not an error.
         sender.send(work.await).unwrap_or_default();
     });
     Ok(Pending(receiver))
@@ -40,7 +40,8 @@ impl<T> Pending<T> {
     /// Waits for the end of the work.
     ///
     /// # Errors
-    /// If the work panicked, or the caller is a worker of the runtime, which would wait for itself.
+    /// Fails if the work panicked, or if the caller is a worker of the runtime, which would wait
+    /// for itself.
     pub fn wait(self) -> io::Result<T> {
         if Handle::try_current().is_ok() {
             return Err(io::Error::other("a worker of the async runtime must not wait"));

@@ -1,4 +1,4 @@
-//! Stores for tests: real servers, one in memory, and a proxy that makes faults.
+//! Stores for tests: real servers, one in memory, and a proxy that injects faults.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub use place::Place;
 pub use proxy::{Fault, Proxy, Rule};
 pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, Server};
 
-/// Another program: where `cargo xtask setup` puts such, or where programs are.
+/// Finds a program among the tools of `cargo xtask setup` or in `PATH`.
 #[must_use]
 pub fn program(name: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -1,7 +1,7 @@
-//! The one way to the store: signs requests, sends them, retries, and classifies what comes back.
+//! The only path to the store: signs requests, sends them, retries, and classifies the answers.
 //!
-//! Time limits are by progress: a request may take as long as bytes move. Redirects are not
-//! followed and no proxy is used, so that what is signed reaches the named host only.
+//! Timeouts depend on progress: a request may take any time while bytes move. Redirects are not
+//! followed and no proxy is used, so signed requests reach only the named host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,54 +25,54 @@ pub use counters::{Counter, counters};
 pub use failure::{Cause, Failure};
 use pace::Pace;
 
-/// How often a request is sent at most.
+/// The maximum number of attempts of a request.
 const ATTEMPTS: u32 = 5;
-/// How long after its beginning a request may be sent again.
+/// The time after the start of a request within which it may be retried.
 const RETRY_FOR: Duration = Duration::from_secs(120);
-/// The first pause between attempts; each is twice as long as the one before.
+/// The first pause between attempts. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause, whatever the store asks for.
+/// The longest pause, even if the store asks for more.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-/// How long connecting may take.
+/// The time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-/// Bytes of an answer that reports an error; what follows is not read.
+/// The bytes read of an answer that reports an error; the rest is ignored.
 const ERROR_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a request's body that are handed over at a time.
+/// The size of the pieces in which a request's body is sent.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What it is counted as.
+    /// The counter of the request.
     pub purpose: Counter,
-    /// Its method.
+    /// The method.
     pub method: Method,
     /// The path, which begins with a slash and needs no escapes.
     pub path: String,
-    /// What follows the path.
+    /// The query parameters.
     pub query: Vec<(&'static str, String)>,
-    /// Headers beside those that signing adds.
+    /// The headers, without those that signing adds.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What is sent.
+    /// The body.
     pub body: Bytes,
-    /// The most bytes that an answer may have.
+    /// The maximum size of the answer's body.
     pub answer_max: usize,
-    /// The bytes of the object that must come back, if a part of it was asked for.
+    /// The range that must come back, if a part of an object is requested.
     pub range: Option<Range>,
 }
 
-/// A part of an object whose length is known.
+/// A part of an object of known length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where it begins.
+    /// The offset of the first byte.
     pub start: u64,
-    /// Bytes of it; at least one.
+    /// The length in bytes, at least one.
     pub length: u64,
-    /// Bytes of the object.
+    /// The length of the object in bytes.
     pub whole: u64,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     /// The headers.
@@ -81,21 +81,21 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// The way to a store.
+/// The connection to a store.
 pub struct Transport {
     client: reqwest::Client,
     access: Access,
-    /// How long nothing may move.
+    /// How long a request may make no progress.
     stall: Duration,
     /// Whether the last request was answered.
     answers: AtomicBool,
 }
 
 impl Transport {
-    /// A way to the store that the credentials are for.
+    /// Creates a connection to the store of these credentials.
     ///
     /// # Errors
-    /// If the TLS library finds no certificates it could trust.
+    /// Fails if the TLS library finds no trusted certificates.
     pub fn new(access: Access, stall: Duration) -> Result<Self, Failure> {
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -109,18 +109,18 @@ impl Transport {
         Ok(Self { client, access, stall, answers: AtomicBool::new(true) })
     }
 
-    /// Sends a request until it is answered, and waits for that.
+    /// Sends a request, with retries, and waits for the answer.
     ///
     /// # Errors
-    /// What the last attempt failed with.
+    /// Fails with the error of the last attempt.
     pub fn send(self: &Arc<Self>, call: Call) -> Result<Answer, Failure> {
         self.begin(call)?.wait().unwrap_or_else(|error| Err(Failure::local(&error)))
     }
 
-    /// Begins to send a request.
+    /// Starts sending a request.
     ///
     /// # Errors
-    /// If the runtime can't be made.
+    /// Fails if the async runtime can't be created.
     pub fn begin(
         self: &Arc<Self>,
         call: Call,
@@ -130,7 +130,7 @@ impl Transport {
             .map_err(|error| Failure::local(&error))
     }
 
-    /// Whether the last request was answered, as far as is known without asking.
+    /// Returns whether the last request was answered. Sends no request.
     pub fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
@@ -173,7 +173,7 @@ impl Transport {
         let (status, headers) = (response.status(), response.headers().clone());
         pace.moved(PIECE_BYTES);
         if !status.is_success() {
-            // An error whose text can't be read is an error still.
+            // An error status without a readable body is still an error.
             let body = self.body(response, &pace, ERROR_BYTES_MAX, Excess::IsCut).await;
             let body = body.unwrap_or_default();
             return Err(Failure::of_status(status, &headers, &body, &self.access));
@@ -186,7 +186,7 @@ impl Transport {
         Ok(Answer { headers, body })
     }
 
-    /// Makes a request and signs it. Its body reports progress as it is sent.
+    /// Builds and signs a request. Its body reports progress as it is sent.
     fn signed(&self, call: &Call, pace: &Arc<Pace>) -> Result<reqwest::Request, Failure> {
         let mut url: Url = self.access.endpoint.clone();
         url.set_path(&call.path);
@@ -242,7 +242,7 @@ impl Transport {
         }
     }
 
-    /// Checks that an answer is the part of the object that was asked for.
+    /// Checks that an answer is the requested part of the object.
     fn check_range(
         &self,
         range: Range,
@@ -261,7 +261,7 @@ impl Transport {
         }
         let answered = headers.get(http::header::CONTENT_RANGE);
         let answered = answered.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // No sum overflows: the part lies in an object of `whole` bytes.
+        // The sum can't overflow, because the part lies in an object of `whole` bytes.
         let wanted = format!("bytes {start}-{}/{whole}", start + (length - 1));
         if answered == wanted {
             return Ok(());
@@ -271,14 +271,14 @@ impl Transport {
     }
 }
 
-/// What more bytes than a limit are.
+/// How bytes beyond the limit are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excess {
     IsWrong,
     IsCut,
 }
 
-/// A body that reports each piece that the connection takes.
+/// Returns a body that reports each piece that the connection takes.
 fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     let pace = Arc::clone(pace);
     let pieces = (0..body.len().div_ceil(PIECE_BYTES)).map(move |number| {
@@ -290,7 +290,8 @@ fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))
 }
 
-/// The pause after an attempt, drawn from its upper half so that clients do not meet again.
+/// Returns the pause after an attempt, drawn from the upper half of the range so that clients do
+/// not collide again.
 fn pause_after(attempt: u32) -> Duration {
     let whole = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1).min(1 << 8);
     let share = crate::random::random() % 1024;

@@ -1,4 +1,5 @@
-//! Writing a container: in one request if it is small, else in parts, a few of them at a time.
+//! Writes a container: in one request if it is small, otherwise as a multipart upload with a few
+//! parts in flight.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -14,32 +15,32 @@ use crate::objects::{Objects, Place};
 use crate::runtime::Pending;
 use crate::transport::{Answer, Failure, Range};
 
-/// Sizes of parts, in bytes, each with the number of the last part that has it. Stores take 10,000
-/// parts, so that an object has at most 828 GiB.
+/// The sizes of parts in bytes, each with the number of the last part of that size. Stores accept
+/// 10,000 parts, so an object has at most 828 GiB.
 const PART_BYTES: [(u32, usize); 3] = [(2000, 8 << 20), (4000, 32 << 20), (10_000, 128 << 20)];
 
-/// Bytes of parts that are being sent, beside one part that fills.
+/// The maximum bytes of in-flight parts, in addition to one part being filled.
 const SENDING_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes that are read back at a time.
+/// The size of a read when an object is read back.
 const READ_BYTES: u64 = 8 << 20;
 
-/// A container that is being written.
+/// An upload of a container.
 pub struct S3Upload {
     objects: Arc<Objects>,
     key: ContainerKey,
-    /// Objects that this one replaces.
+    /// The objects that this one replaces.
     older: Vec<Place>,
     buffer: Vec<u8>,
     length: u64,
-    /// Of everything so far, if it is to be read back.
+    /// The hash of everything so far, if the object is to be read back.
     hash: Option<Sha256>,
     parts: Option<Parts>,
-    /// Whether a part was lost, so that this can't be finished.
+    /// Whether a part was lost, so that the upload can't be finished.
     has_failed: bool,
 }
 
-/// An upload in parts. Dropped unfinished, its parts are dropped.
+/// A multipart upload. Dropping it unfinished aborts it.
 struct Parts {
     bucket: Arc<Bucket>,
     key: String,
@@ -50,10 +51,10 @@ struct Parts {
 }
 
 impl S3Upload {
-    /// Begins a container.
+    /// Starts a container.
     ///
     /// # Errors
-    /// If this is only read, or the store fails.
+    /// Fails if the archive is read-only here or a request fails.
     pub fn begin(objects: &Arc<Objects>, container: Container) -> io::Result<Self> {
         let key = objects.new_key(container)?;
         let older = objects.versions(container)?;
@@ -62,7 +63,7 @@ impl S3Upload {
         Ok(Self { objects, key, older, buffer, length: 0, hash, parts: None, has_failed: false })
     }
 
-    /// Fails if this can't become a container any more.
+    /// Fails if the upload can't become a container any more.
     fn check(&self) -> io::Result<()> {
         if self.has_failed {
             return Err(io::Error::other("a part of the container could not be sent"));
@@ -70,7 +71,7 @@ impl S3Upload {
         self.objects.lease().map(drop)
     }
 
-    /// Sends what fills a part.
+    /// Sends the buffer as a part.
     fn send_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,
@@ -93,13 +94,13 @@ impl S3Upload {
         }
     }
 
-    /// Replaces older objects by this one: only once it was read back whole.
+    /// Replaces the older objects, after the new one was read back and verified.
     fn replace(&mut self) -> io::Result<()> {
         let Some(hash) = self.hash.take() else { return Ok(()) };
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                // Until they are marked, the older objects count.
+                // The older objects count until they are marked.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
                     tracing::warn!("a replaced object stays for now: {error}");
@@ -118,7 +119,7 @@ impl S3Upload {
     }
 }
 
-/// The hash of an object.
+/// Returns the hash of an object.
 fn read_back(bucket: &Bucket, place: Place) -> Result<Vec<u8>> {
     let (mut hash, mut start) = (Sha256::new(), 0);
     while start < place.length {
@@ -141,7 +142,7 @@ impl Upload for S3Upload {
             self.buffer.extend_from_slice(&bytes[..room]);
             self.length += room as u64;
             bytes = &bytes[room..];
-            // What ends exactly with a part is one all the same: whether more comes is not known.
+            // A full part is sent only when more bytes follow; until then it may be the last part.
             if self.buffer.len() == part && !bytes.is_empty() {
                 let sent = self.send_part();
                 self.has_failed |= sent.is_err();
@@ -154,7 +155,7 @@ impl Upload for S3Upload {
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.check()?;
         self.put().map_err(Failure::into_io)?;
-        // Whoever took over before this may not know of the object.
+        // A writer that took over before this may not know the object.
         self.objects.lease()?.fence()?;
         self.replace()?;
         self.objects.remember(Place { key: self.key, length: self.length });
@@ -162,7 +163,7 @@ impl Upload for S3Upload {
     }
 }
 
-/// Bytes of a part; none if there is no such part.
+/// Returns the size of a part, or `None` beyond the last part number.
 fn part_bytes(number: u32) -> Option<usize> {
     PART_BYTES.iter().find(|(last, _)| number <= *last).map(|(_, bytes)| *bytes)
 }
@@ -180,7 +181,7 @@ impl Parts {
     }
 
     fn next_number(&self) -> u32 {
-        // At most 10,000 are sent.
+        // There are at most 10,000 parts.
         (self.sent.len() + self.sending.len()) as u32 + 1
     }
 
@@ -210,7 +211,7 @@ impl Parts {
             self.wait_for_one()?;
         }
         let ended = self.bucket.end_parts(&self.key, &self.upload, &self.sent);
-        // An earlier attempt may have made the object: what says so is the object itself.
+        // An earlier attempt may have created the object, so check for the object itself.
         if let Err(failure) = ended
             && !(failure.is_ambiguous && self.bucket.has_any(&self.key)?)
         {
@@ -226,11 +227,11 @@ impl Drop for Parts {
         if self.is_finished {
             return;
         }
-        // Who unmounts does not wait for a silent store: the next start drops the parts.
+        // Unmounting must not wait for a silent store: the next start aborts the upload.
         if !self.bucket.answers() {
             return;
         }
-        // Parts that arrive later would stay.
+        // Parts that arrive after the abort would stay.
         while !self.sending.is_empty() {
             if let Err(failure) = self.wait_for_one() {
                 tracing::debug!("a part of an unfinished container: {failure}");

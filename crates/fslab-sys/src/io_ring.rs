@@ -1,7 +1,7 @@
-//! Reads and writes of files by io_uring, several at a time by one thread.
+//! Reads and writes files through io_uring, with several requests in flight from one thread.
 //!
-//! The ring owns the memory that requests read to and write from: nobody else reaches the memory
-//! of a request in flight, and it is given back only when the kernel is done with it.
+//! The ring owns the memory that requests read into and write from. The memory of an in-flight
+//! request is not accessible, and is released only when the kernel has finished with it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,36 +10,36 @@ use std::time::Duration;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
-/// What direct I/O may ask of an address.
+/// The largest address alignment that direct I/O may require, in bytes.
 const ALIGNMENT: usize = 4096;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Page([u8; ALIGNMENT]);
 
-/// Memory at an address that direct I/O takes.
+/// Memory that is aligned for direct I/O.
 pub struct AlignedBuffer {
     pages: Vec<Page>,
     length: usize,
 }
 
 impl AlignedBuffer {
-    /// So many zeros.
+    /// Creates a buffer of `length` zero bytes.
     #[must_use]
     pub fn new(length: usize) -> Self {
         Self { pages: vec![Page([0; ALIGNMENT]); length.div_ceil(ALIGNMENT)], length }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         let pages = self.pages.as_mut_ptr().cast();
-        // SAFETY: a page is an array of bytes without padding, pages lie behind each other, and
-        // together they have at least this length.
+        // SAFETY: a page is an array of bytes without padding, pages are contiguous, and together
+        // they have at least this length.
         unsafe { std::slice::from_raw_parts_mut(pages, self.length) }
     }
 }
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the file.
@@ -48,12 +48,12 @@ pub enum Direction {
     Write,
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Debug)]
 pub struct Completion {
-    /// Its slot, which is free again.
+    /// The slot, which is free again.
     pub slot: usize,
-    /// Bytes read or written, or what the kernel answered.
+    /// The number of bytes read or written, or the error of the kernel.
     pub result: io::Result<usize>,
 }
 
@@ -62,21 +62,21 @@ struct Slot {
     in_flight: bool,
 }
 
-/// A ring with a slot for each request that may be in flight.
+/// A ring with one slot per in-flight request.
 pub struct Ring {
     ring: IoUring,
     slots: Vec<Slot>,
     in_flight: usize,
-    /// A submission failed: its entry may still be queued with the number of a descriptor that is
-    /// another file by now, so the kernel is not entered any more.
+    /// Whether a submission failed. Its entry may still be queued with a descriptor number that now
+    /// belongs to another file, so the kernel is not entered any more.
     is_broken: bool,
 }
 
 impl Ring {
-    /// Of so many requests at a time, each of at most `bytes` bytes.
+    /// Creates a ring for `depth` requests in flight, each of at most `bytes` bytes.
     ///
     /// # Errors
-    /// What the kernel answers: `ENOSYS` where it has no io_uring, `EPERM` where it is forbidden.
+    /// Fails with the error of the kernel: `ENOSYS` without io_uring, `EPERM` if it is forbidden.
     pub fn new(depth: u32, bytes: usize) -> io::Result<Self> {
         let ring = IoUring::new(depth.max(1))?;
         let slot = |_| Slot { buffer: AlignedBuffer::new(bytes), in_flight: false };
@@ -84,29 +84,29 @@ impl Ring {
         Ok(Self { ring, slots, in_flight: 0, is_broken: false })
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// A slot that is free.
+    /// Returns a free slot.
     #[must_use]
     pub fn free_slot(&self) -> Option<usize> {
         self.slots.iter().position(|slot| !slot.in_flight)
     }
 
-    /// The memory of a slot; `None` for one in flight.
+    /// Returns the memory of a slot, or `None` if the slot is in flight.
     pub fn buffer(&mut self, slot: usize) -> Option<&mut [u8]> {
         let slot = self.slots.get_mut(slot).filter(|slot| !slot.in_flight)?;
         Some(slot.buffer.bytes())
     }
 
-    /// Starts to read or write the whole memory of a free slot.
+    /// Starts a read or write of the whole memory of a free slot.
     ///
     /// # Errors
-    /// `EBUSY` for a slot in flight, what the kernel answers, and `EIO` after such an answer: the
-    /// ring is of no use then.
+    /// Fails with `EBUSY` if the slot is in flight, with the error of the kernel if the submission
+    /// fails, and with `EIO` after such a failure. The ring is then unusable.
     pub fn submit(
         &mut self,
         slot: usize,
@@ -129,9 +129,9 @@ impl Ring {
             }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the memory lives in the slot, which nobody reaches until the completion was
-        // taken, and which is leaked rather than given back where that can't be had. The kernel
-        // holds the file from the submission on, which is below.
+        // SAFETY: the memory belongs to the slot and is not accessible until the completion is
+        // taken. If the completion never arrives, the memory is leaked rather than released. The
+        // kernel holds a reference to the file from the submission below on.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.or(Err(rustix::io::Errno::BUSY))?;
         found.in_flight = true;
@@ -145,11 +145,11 @@ impl Ring {
         if self.is_broken { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
     }
 
-    /// Waits until a request is done, so long at most where a time is given. It returns at once
-    /// where nothing is in flight, and where a completion is there to be taken.
+    /// Waits until a request completes, for at most the given time. Returns immediately if no
+    /// request is in flight or a completion is ready.
     ///
     /// # Errors
-    /// What the kernel answers, and `EIO` after a submission that failed.
+    /// Fails with the error of the kernel, or with `EIO` after a failed submission.
     pub fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.check()?;
         if self.in_flight == 0 {
@@ -171,7 +171,7 @@ impl Ring {
         }
     }
 
-    /// Takes a request that is done.
+    /// Takes a completed request.
     pub fn take(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let slot = entry.user_data() as usize;
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring, unless the machine has none, which is said.
+    /// Creates a ring, or reports the test as skipped if the machine has no io_uring.
     fn ring(depth: u32) -> Option<Ring> {
         match Ring::new(depth, 4096) {
             Ok(ring) => Some(ring),
@@ -271,7 +271,7 @@ mod tests {
     fn errors_and_times_are_told() {
         let Some(mut ring) = ring(1) else { return };
         let (read, mut write) = io::pipe().unwrap();
-        // A pipe that nobody writes to: the wait ends by its time.
+        // A pipe without data: the wait ends after the given time.
         ring.submit(0, read.as_fd(), Direction::Read, u64::MAX).unwrap();
         ring.wait(Some(Duration::from_millis(1))).unwrap();
         assert!(ring.take().is_none());

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster demo`: a campaign on two nodes, of which one is killed in the middle.
+//! `cargo xtask cluster demo`: a campaign on two nodes, one of which is killed in the middle.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::nodes::{Cluster, wait_at_most, wait_for};
 use crate::{environment, process};
 
-/// Four targets and the second copy of one, two workloads, eight rounds: 80 cells, 64 without that
-/// copy. Real mounts and file systems within the process.
+/// A plan with four targets and the second copy of one, two workloads and eight rounds: 80 cells,
+/// or 64 without that copy. It uses real mounts and in-process file systems.
 const PLAN: &str = r#"
 name = "two nodes"
 seed = 37
@@ -47,10 +47,10 @@ const SHARES: &str = "4";
 /// The node that is killed.
 const KILLED: &str = "n2";
 
-/// Slurm puts a job whose node has failed back into the queue, to begin two minutes later.
+/// The time limit for a requeued job. Slurm delays a job whose node has failed by two minutes.
 const REQUEUED_MOST: Duration = Duration::from_secs(900);
 
-/// Runs it on a cluster that is up.
+/// Runs the demonstration on a running cluster.
 pub fn run(cluster: &Cluster) -> Result<()> {
     println!("cluster demo: building fslab");
     process::run_ok(environment::cargo().args(["build", "--locked", "--package", "fslab"]))?;
@@ -88,14 +88,14 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     compare_cells(&at("serial/samples.jsonl"), &campaign)
 }
 
-/// Waits until the node has done a block and goes on, and kills it.
+/// Waits until the node has completed a block and is still running, and kills it.
 fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
     wait_at_most(REQUEUED_MOST, "a share is at work on the node that is to be killed", || {
         let mut is_at_work = false;
         for file in attempts(campaign)? {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let is_running = name.contains(&format!(".{KILLED}.")) && name.ends_with(".part");
-            // It may have been renamed by now.
+            // The file may have been renamed since.
             let text = fs::read_to_string(&file).unwrap_or_default();
             is_at_work |= is_running && text.contains("\"record\":\"block\"");
         }
@@ -127,7 +127,7 @@ fn status(fslab: &Path, campaign: &Path) -> Result<Value> {
     serde_json::from_str(&text).context("the status is no JSON")
 }
 
-/// Runs a command, prints what it prints, and answers that.
+/// Runs a command, prints its output and returns it.
 fn show(command: &mut Command) -> Result<String> {
     println!("cluster demo: {}", process::line_of(command));
     let text = process::capture(command)?;
@@ -140,10 +140,10 @@ fn attempts(campaign: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Of each target, workload, phase and round: seed, place in the order, operations and bytes.
+/// The seed, position, operations and bytes, by target, workload, phase and round.
 type Cells = BTreeMap<String, Vec<String>>;
 
-/// The cells of a samples file that are in whole blocks.
+/// Reads the cells of a samples file that are in complete blocks.
 fn cells(file: &Path, cells: &mut Cells) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -160,7 +160,7 @@ fn cells(file: &Path, cells: &mut Cells) -> Result<()> {
     Ok(())
 }
 
-/// The campaign's cells are those of the comparison, each once.
+/// Checks that the campaign has the cells of the comparison, each once.
 fn compare_cells(serial: &Path, campaign: &Path) -> Result<()> {
     let (mut expected, mut found) = (Cells::new(), Cells::new());
     cells(serial, &mut expected)?;

@@ -1,5 +1,5 @@
-//! A cluster on one machine: Slurm's controller and two nodes, each in network, host name, mount
-//! and process namespaces of its own. A node is one process, and all of it ends with that process.
+//! A cluster on one machine: Slurm's controller and two nodes. Each has its own network, host name,
+//! mount and process namespaces. A node is one process, and all its processes end with it.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -18,36 +18,36 @@ use crate::{environment, process};
 const NODE: &str = include_str!("node.sh");
 const CONFIGURATION: &str = include_str!("slurm.conf");
 
-/// The controller.
+/// The name of the controller.
 const CONTROLLER: &str = "ctl";
 
-/// Every node and its address in the private network.
+/// The nodes with their addresses in the private network.
 const NODES: [(&str, &str); 3] =
     [(CONTROLLER, "10.217.0.1"), ("n1", "10.217.0.2"), ("n2", "10.217.0.3")];
 
-/// Bytes of the key that proves to a node who asks.
+/// The length in bytes of the key that authenticates requests to a node.
 const KEY_BYTES: usize = 128;
 
-/// How long something may take that takes a second on an idle machine.
+/// The time limit for steps that take a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The cluster, by the directory of its state.
+/// A cluster, identified by its state directory.
 pub struct Cluster {
     state: PathBuf,
 }
 
 impl Cluster {
-    /// The one cluster of this user.
+    /// Returns the only cluster of this user.
     pub fn of_user() -> Result<Self> {
         Ok(Self { state: environment::cache()?.join("cluster") })
     }
 
-    /// Whether any of its nodes runs.
+    /// Returns whether any node is running.
     pub fn is_up(&self) -> bool {
         NODES.iter().any(|(name, _)| self.process(name).is_some())
     }
 
-    /// Starts all nodes, and waits until the controller has both.
+    /// Starts all nodes, and waits until the controller reports both as idle.
     pub fn up(&self) -> Result<()> {
         if self.is_up() {
             bail!("the cluster is up; `cargo xtask cluster down` ends it");
@@ -66,12 +66,12 @@ impl Cluster {
         started.with_context(|| format!("logs are in {}", self.state.display()))
     }
 
-    /// Ends all nodes, and keeps their logs. Every node is tried; the first error is returned.
+    /// Ends all nodes and keeps their logs. Tries every node and returns the first error.
     pub fn end_all(&self) -> Result<()> {
         NODES.map(|(name, _)| self.kill(name)).into_iter().collect()
     }
 
-    /// Ends all nodes, and removes what they have written.
+    /// Ends all nodes and removes their files.
     pub fn down(&self) -> Result<()> {
         self.end_all()?;
         match fs::remove_dir_all(&self.state) {
@@ -82,11 +82,11 @@ impl Cluster {
         }
     }
 
-    /// Ends a node as a power failure does: every process of it at once. An interrupt does not end
-    /// the wait, so that no node stays.
+    /// Ends a node like a power failure: all its processes at once. An interrupt does not end the
+    /// wait, so that no node remains.
     pub fn kill(&self, name: &str) -> Result<()> {
         let Some(outer) = self.process(name) else { return Ok(()) };
-        // The first process of the namespace: the kernel kills the others with it.
+        // This is the first process of the namespace: the kernel kills the others with it.
         for pid in self.first_process(name).into_iter().chain([outer]) {
             match kill_process(pid, Signal::KILL) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
@@ -96,7 +96,7 @@ impl Cluster {
         wait(PATIENCE, "its processes end", || Ok(self.process(name).is_none()), || false)
     }
 
-    /// A program of Slurm, run on the controller, in this directory.
+    /// Returns the command for a program of Slurm on the controller, in the current directory.
     pub fn command(&self, program: &str) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the cluster is not up")?;
         let mut command = Command::new("nsenter");
@@ -118,7 +118,7 @@ impl Cluster {
         self.state.join("slurm.conf")
     }
 
-    /// Makes the directories, the keys and the configuration.
+    /// Creates the directories, the keys and the configuration.
     fn prepare(&self) -> Result<()> {
         self.down()?;
         let mut key = [0; KEY_BYTES];
@@ -164,7 +164,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a node, which goes on when xtask has ended.
+    /// Starts a node, which continues to run after xtask has ended.
     fn start(&self, name: &str, address: &str) -> Result<()> {
         let log = File::create(self.state.join(name).join("node.log"))?;
         let mut command = Command::new("unshare");
@@ -177,7 +177,7 @@ impl Cluster {
         wait_for("a node begins", || Ok(self.first_process(name).is_some()))
     }
 
-    /// ip(8) in the network of the controller.
+    /// Returns the command for ip(8) in the controller's network.
     fn in_network(&self) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the controller has ended")?;
         let mut command = Command::new("nsenter");
@@ -185,8 +185,8 @@ impl Cluster {
         Ok(command)
     }
 
-    /// The process outside of a node's namespaces, if it runs: by its number, and by the state's
-    /// path in its arguments, because numbers are used again.
+    /// Returns the process outside a node's namespaces, if it is running. It is identified by its
+    /// number and by the state directory in its arguments, because process numbers are reused.
     fn process(&self, name: &str) -> Option<Pid> {
         let text = fs::read_to_string(self.state.join(name).join("pid")).ok()?;
         let number: i32 = text.trim().parse().ok()?;
@@ -196,7 +196,7 @@ impl Cluster {
         Pid::from_raw(number).filter(|_| is_ours)
     }
 
-    /// The first process within a node's namespaces.
+    /// Returns the first process inside a node's namespaces.
     fn first_process(&self, name: &str) -> Option<Pid> {
         let outer = self.process(name)?.as_raw_nonzero();
         let text = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).ok()?;
@@ -208,12 +208,12 @@ fn as_bytes(path: &Path) -> Option<&[u8]> {
     path.to_str().map(str::as_bytes)
 }
 
-/// Waits for a condition; also a signal ends the wait.
+/// Waits for a condition, up to the default limit. A signal also ends the wait.
 pub fn wait_for(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     wait_at_most(PATIENCE, what, is_so)
 }
 
-/// Waits for a condition for so long.
+/// Waits for a condition, up to the given limit. A signal also ends the wait.
 pub fn wait_at_most(most: Duration, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     wait(most, what, is_so, process::interrupted)
 }

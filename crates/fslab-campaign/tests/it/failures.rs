@@ -1,4 +1,4 @@
-//! What goes wrong: one clear error each, nothing counted twice, nothing half-written.
+//! Failures: each gives one clear error, counts no block twice and leaves no partial file.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::support::{
     CELLS, PLAN, Silent, build, counted, create, lock, run, serial, share, summary,
 };
 
-/// Names in a directory, in order.
+/// Returns the sorted names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> =
@@ -29,7 +29,7 @@ fn one_line(error: &Error) -> String {
     line
 }
 
-/// [`PLAN`] with contents from a file.
+/// Returns [`PLAN`] with contents read from a file.
 fn plan_reading(input: &Path) -> String {
     PLAN.replace(
         "label = \"again\"",
@@ -53,7 +53,7 @@ fn a_changed_input_stops_a_share_before_anything_is_measured() {
     let error = run(&campaign, "1/2", scratch.path()).unwrap_err();
     assert!(matches!(error, Error::NoInput { .. }), "{error}");
     assert_eq!(names(&campaign.directory().join("attempts")), Vec::<String>::new());
-    // As it was, it runs.
+    // With the original contents the share runs.
     fs::write(&input, vec![7; 1 << 17]).unwrap();
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
     assert!(summary(&campaign).is_complete);
@@ -119,7 +119,7 @@ fn has_note(report: &Report, text: &str) -> bool {
     report.notes.iter().any(|note| note.text.contains(text))
 }
 
-/// Changes the provenance of a samples file: as if another host had written it.
+/// Changes the provenance of a samples file, as if another host had written it.
 fn rewrite(samples: &Path, change: impl Fn(&mut Provenance)) {
     rewrite_records(samples, |record| {
         if let Record::Provenance(found) = record {
@@ -195,7 +195,7 @@ fn samples_of_another_campaign_are_refused() {
     assert!(summary(&campaign).is_complete);
 }
 
-/// A power failure leaves what was written last as zeros, or cut.
+/// After a power failure the last writes may be zeros or missing.
 #[test]
 fn a_damaged_end_of_an_unended_attempt_costs_the_blocks_in_it() {
     let scratch = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn a_damaged_end_of_an_unended_attempt_costs_the_blocks_in_it() {
     let mut damaged = text.as_bytes()[..end].to_vec();
     damaged.extend([0; 700]);
     damaged.extend(b"\n{\"record\":");
-    // An attempt that has ended must be whole.
+    // The file of an attempt that has ended must be complete.
     fs::write(&samples, &damaged).unwrap();
     assert!(matches!(State::of(&campaign).unwrap_err(), Error::Samples(_)));
     fs::rename(&samples, samples.with_added_extension("part")).unwrap();
@@ -232,7 +232,7 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
     }
 }
 
-/// A listing may be older than the end of an attempt: both names, or only the old one.
+/// A listing may be older than the end of an attempt, with both names or only the old one.
 #[test]
 fn attempt_counts_once_whichever_names_were_listed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -257,8 +257,8 @@ fn a_device_comes_from_the_list_of_the_host_alone() {
     let line = one_line(&error);
     assert!(line.contains("no-erasable") && line.contains("`scratch`"), "{line}");
     assert_eq!(names(&campaign.directory().join("attempts")), Vec::<String>::new());
-    // A device of the list goes through the refusals of every comparison: this one is not there,
-    // so its target fails, and the others are measured.
+    // A listed device passes through the safety checks of every comparison. This device does not
+    // exist, so its target fails and the others are measured.
     fs::write(scratch.path().join("no-erasable"), "scratch /dev/disk/by-id/fslab-none\n").unwrap();
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
     let found = summary(&campaign);
@@ -267,7 +267,7 @@ fn a_device_comes_from_the_list_of_the_host_alone() {
     assert!(reason.contains("/dev/disk/by-id/fslab-none"), "{reason}");
 }
 
-/// Fills the rest of a file system but for some bytes.
+/// Fills a file system, leaving `but` bytes free.
 fn fill(directory: &Path, but: usize) -> PathBuf {
     let path = directory.join("filler");
     let mut file = File::create(&path).unwrap();

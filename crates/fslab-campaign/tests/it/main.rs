@@ -1,4 +1,4 @@
-//! Campaigns end to end: made, run in shares, killed, resumed, and reported.
+//! End-to-end tests of campaigns: create, run in shares, kill, resume and report.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

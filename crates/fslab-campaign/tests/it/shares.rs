@@ -1,4 +1,4 @@
-//! Shares: together they are the serial comparison, and twice they are once.
+//! Shares: together they equal the serial comparison, and a share run twice counts once.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn shares_together_are_the_serial_comparison() {
     assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
 }
 
-/// The hidden second copy of the baseline is a cell as any other.
+/// The hidden second copy of the baseline has cells like every other target.
 #[test]
 fn the_second_copy_of_the_baseline_is_run_and_counted() {
     let scratch = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ fn the_second_copy_of_the_baseline_is_run_and_counted() {
     assert_eq!(counted(&campaign), serial(&text, scratch.path()));
 }
 
-/// The second run finds nothing to do; a campaign cut otherwise later counts what is there.
+/// The second run finds all blocks done. With another number of shares, blocks done before count.
 #[test]
 fn shares_run_twice_count_once() {
     let scratch = tempfile::tempdir().unwrap();
@@ -48,14 +48,14 @@ fn shares_run_twice_count_once() {
     assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
 }
 
-/// Two hosts that ran the same share at the same time: each block counts once, and the report has
-/// as many samples as a serial run.
+/// Two hosts run the same share at the same time. Each block counts once, and the report has as
+/// many samples as a serial run.
 #[test]
 fn a_share_run_by_two_hosts_at_once_counts_once() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     let first = run(&campaign, "1/1", scratch.path()).unwrap().unwrap();
-    // The other host did not see the first one's file.
+    // The other host did not see the file of the first.
     let aside = scratch.path().join("aside");
     fs::rename(&first, &aside).unwrap();
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
@@ -68,7 +68,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     assert_eq!((report.samples, report.superseded), (samples, 0));
 }
 
-/// A host runs one share at a time, whatever the campaign: a second one is refused, or waits.
+/// A host runs one share at a time, of any campaign. A second share is refused, or waits.
 #[test]
 fn a_second_share_waits_for_the_lock_of_the_host() {
     let scratch = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn a_second_share_waits_for_the_lock_of_the_host() {
     });
 }
 
-/// Failed cells are named with host and reason, stay as they are, and are run again on request.
+/// Failed cells are listed with host and reason, and are run again only on request.
 #[test]
 fn failed_cells_are_listed_and_run_again_on_request() {
     let scratch = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn failed_cells_are_listed_and_run_again_on_request() {
     let mut again = share(&campaign, "1/1", scratch.path(), &lock);
     again.retry = true;
     assert!(matches!(again.run(&mut Silent).unwrap(), Done::Ran { .. }));
-    // What was well is not counted twice.
+    // Cells that were done do not count twice.
     let counted = counted(&campaign);
     assert!(counted.values().all(|samples| samples.len() == 1), "{counted:?}");
     let records = State::of(&campaign).unwrap().records().unwrap();
@@ -125,7 +125,7 @@ fn time_left_follows_from_what_is_done() {
     assert_eq!(summary(&campaign).time_left_seconds, Some(0.0));
 }
 
-/// A campaign that is opened again has the same cells, and a directory that is none is refused.
+/// An opened campaign has the same cells. A directory that is not a campaign is refused.
 #[test]
 fn campaigns_are_made_once_and_opened() {
     let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the tests share: a host that has memory in process, campaigns over it, and their cells.
+//! Shared parts of the tests: an in-process memory host, campaigns over it, and their cells.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,10 +35,10 @@ size = "64 KiB"
 request = "4 KiB"
 "#;
 
-/// Cells of [`PLAN`].
+/// The number of cells of [`PLAN`].
 pub const CELLS: usize = 16;
 
-/// Offers memory in process.
+/// A host that offers an in-process memory file system.
 pub struct Memory;
 
 impl Host for Memory {
@@ -54,7 +54,7 @@ impl Host for Memory {
     }
 }
 
-/// Hears nothing.
+/// An observer that ignores everything.
 pub struct Silent;
 
 impl Observer for Silent {
@@ -66,12 +66,12 @@ pub fn parse(text: &str) -> Plan {
     Plan::parse("test", text, Form::Full).unwrap()
 }
 
-/// The build that all campaigns of tests are made by.
+/// The build that creates all campaigns of the tests.
 pub fn build() -> Program {
     Program { version: "1".to_owned(), blake3: "ab".repeat(32) }
 }
 
-/// Makes a campaign of a plan.
+/// Creates a campaign from the text of a plan.
 pub fn create(directory: &Path, text: &str) -> Result<Campaign> {
     let plan = parse(text);
     let freeze = Freeze {
@@ -84,12 +84,12 @@ pub fn create(directory: &Path, text: &str) -> Result<Campaign> {
     Campaign::create(directory, freeze)
 }
 
-/// A lock of the test's own.
+/// Takes a lock that belongs to the test alone.
 pub fn lock(scratch: &Path) -> HostLock {
     HostLock::take(Some(&scratch.join("host.lock")), None).unwrap()
 }
 
-/// A share of a campaign.
+/// Returns a share of a campaign.
 pub fn share<'a>(
     campaign: &'a Campaign,
     text: &str,
@@ -112,7 +112,7 @@ pub fn share<'a>(
     }
 }
 
-/// Runs a share, and answers its samples file, if anything was left to be run.
+/// Runs a share. Returns its samples file, or `None` if all its blocks were done.
 pub fn run(campaign: &Campaign, text: &str, scratch: &Path) -> Result<Option<PathBuf>> {
     Ok(match share(campaign, text, scratch, &lock(scratch)).run(&mut Silent)? {
         Done::Nothing => None,
@@ -124,11 +124,11 @@ pub fn summary(campaign: &Campaign) -> Summary {
     State::of(campaign).unwrap().summary()
 }
 
-/// What identifies a sample's place, and the counts that do not depend on time.
+/// The places of samples, with the counts that do not depend on time.
 pub type Places = BTreeMap<(String, String, String, u32), Vec<(u64, u32, u64, u64)>>;
 
-/// The seed, place in the order, operations and bytes of each sample, by target, workload, phase
-/// and round. A sample that is there twice shows.
+/// Returns the seed, position, operations and bytes of each sample, by target, workload, phase and
+/// round. A duplicate sample appears twice.
 pub fn places(records: &[Record]) -> Places {
     let mut found = Places::new();
     for record in records {
@@ -141,7 +141,7 @@ pub fn places(records: &[Record]) -> Places {
     found
 }
 
-/// The same of an ordinary comparison of the plan.
+/// Returns the places of an ordinary comparison of the plan.
 pub fn serial(text: &str, scratch: &Path) -> Places {
     let samples = scratch.join("serial.jsonl");
     let plan = parse(text);
@@ -160,7 +160,7 @@ pub fn serial(text: &str, scratch: &Path) -> Places {
     places(&sample::read(&samples).unwrap())
 }
 
-/// What counts of a campaign.
+/// Returns the places of the samples of a campaign that count.
 pub fn counted(campaign: &Campaign) -> Places {
     places(&State::of(campaign).unwrap().records().unwrap())
 }

@@ -1,4 +1,4 @@
-//! What a plan names beside itself: files and directories that its runs read, and devices.
+//! The external inputs of a plan: files and directories that its runs read, and devices.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use super::{DevicePlan, Plan, TargetKind};
 use crate::workload::{Parameters, Spec};
 
-/// Parameters of workloads that name a file or a directory which runs read.
+/// Workload parameters that name a file or directory to read.
 const READ: [&str; 6] = ["source", "list", "trace", "data_from", "job", "archive"];
 
-/// The value of `list` that names no file.
+/// The value of `list` that does not name a file.
 const ALL_FILES: &str = "all";
 
 impl Plan {
-    /// The files and directories that runs read: what targets are made of, what workloads read, and
-    /// programs of targets. What commands of a plan run is not among them.
+    /// Returns the files and directories that runs read: the sources of targets, the inputs of
+    /// workloads, and the programs of targets. Files read by commands of the plan are not included.
     #[must_use]
     pub fn inputs(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
@@ -27,10 +27,11 @@ impl Plan {
         found
     }
 
-    /// The plan with each of [`inputs`](Self::inputs) at another place.
+    /// Returns the plan with each of its [`inputs`](Self::inputs) replaced by the path from
+    /// `place`.
     ///
     /// # Errors
-    /// The first that `place` returns.
+    /// Fails with the first error of `place`.
     pub fn with_inputs<E>(
         mut self,
         mut place: impl FnMut(&Path) -> Result<PathBuf, E>,
@@ -53,7 +54,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// The devices that targets are made on, each with its target's name.
+    /// Returns the devices of targets, each with the name of its target.
     pub fn devices_mut(&mut self) -> impl Iterator<Item = (&str, &mut DevicePlan)> {
         self.targets.iter_mut().filter_map(|target| match &mut target.kind {
             TargetKind::Image { base, .. } => Some((&*target.name, base.device.as_mut()?)),
@@ -62,7 +63,7 @@ impl Plan {
     }
 }
 
-/// Moves what a workload reads, and what the workloads within it read.
+/// Replaces the input paths of a workload and of the workloads nested in it.
 fn place_inputs<E>(
     spec: &Spec,
     parameters: &mut Parameters,
@@ -87,10 +88,11 @@ mod tests {
     use crate::plan::Form;
     use crate::workload::{DefaultValue, WORKLOADS};
 
-    /// Parameters that are texts and name nothing that is read.
+    /// Text parameters that do not name an input.
     const OTHERS: [&str; 4] = ["configure", "build", "program", "account"];
 
-    /// A campaign freezes what a plan names: a new parameter is in one of the two lists.
+    /// A campaign freezes the inputs of a plan, so each new text parameter must be in one of the
+    /// two lists.
     #[test]
     fn every_text_parameter_is_known_as_an_input_or_not() {
         for workload in WORKLOADS {

@@ -1,4 +1,4 @@
-//! Where workloads that run at the same time wait for each other before each phase.
+//! A barrier at which concurrent workloads wait for each other before each phase.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 
-/// A waiting workload looks this often at whether it must stop.
+/// Interval at which a waiting workload checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The name of a phase of one of several workloads.
+/// Returns the name of a phase of one of several workloads.
 pub(crate) fn name_of_part(label: &str, phase: &str) -> String {
     format!("{label}: {phase}")
 }
 
-/// Where workloads wait for each other before each phase.
+/// A barrier before each phase.
 pub(crate) struct Meeting {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    /// Workloads that have not ended.
+    /// The number of workloads that have not ended.
     present: usize,
-    /// Of them, those that wait.
+    /// The number of those that wait.
     waiting: usize,
-    /// Phases that have begun.
+    /// The number of phases that have begun.
     begun: u64,
-    /// Workloads in a phase, since when that is so, and how long there was one alone in all.
+    /// The number of workloads in a phase, the time of the last change of that number, and the
+    /// total time with only one.
     active: usize,
     since: Instant,
     alone: Duration,
@@ -44,7 +45,7 @@ impl State {
         (self.active, self.since) = (active, now);
     }
 
-    /// Begins the phase where nobody is missing.
+    /// Begins the phase if every remaining workload is waiting.
     fn begin_if_complete(&mut self, changed: &Condvar) {
         if self.waiting > 0 && self.waiting == self.present {
             self.set_active(self.active + self.waiting);
@@ -56,7 +57,7 @@ impl State {
 }
 
 impl Meeting {
-    /// Of so many workloads.
+    /// Creates a barrier for `present` workloads.
     pub fn of(present: usize) -> Self {
         let state = State {
             present,
@@ -69,7 +70,7 @@ impl Meeting {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Waits until all workloads that have not ended wait here, too.
+    /// Waits until all workloads that have not ended are waiting here.
     pub(super) fn begin(&self, interrupt: &Interrupt) -> Result<Active<'_>> {
         let mut state = self.state.lock();
         let begun = state.begun;
@@ -87,7 +88,7 @@ impl Meeting {
     }
 }
 
-/// A workload in a phase.
+/// The phase of one workload. It ends when dropped.
 pub(super) struct Active<'a> {
     meeting: &'a Meeting,
     alone_before: Duration,
@@ -95,7 +96,7 @@ pub(super) struct Active<'a> {
 }
 
 impl Active<'_> {
-    /// Ends the phase, and answers how long no other workload was in one.
+    /// Ends the phase. Returns how long no other workload was in a phase.
     pub fn end(mut self) -> Duration {
         self.leave()
     }
@@ -118,7 +119,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// A workload's seat at the meeting: the others don't wait for it once it is left.
+/// The membership of a workload. After it is dropped, the others no longer wait for this workload.
 pub(super) struct Seat<'a>(pub &'a Meeting);
 
 impl Drop for Seat<'_> {
@@ -133,7 +134,8 @@ impl Drop for Seat<'_> {
 mod tests {
     use super::*;
 
-    /// Two workloads of two and three phases: each waits for the other as long as it has more.
+    /// Two workloads have two and three phases. They wait for each other while both have phases
+    /// left.
     #[test]
     fn phases_of_the_same_number_begin_together() {
         let meeting = Meeting::of(2);
@@ -156,7 +158,7 @@ mod tests {
         assert!(order.is_sorted_by_key(|(phase, _)| *phase), "{order:?}");
     }
 
-    /// One is alone from when the other has ended until it was alone for so long.
+    /// One workload is alone for the length of a pause after the other has ended its phase.
     #[test]
     fn time_alone_is_told_to_whoever_was_alone() {
         let meeting = &Meeting::of(2);

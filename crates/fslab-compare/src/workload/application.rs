@@ -1,5 +1,4 @@
-//! What workloads share that run applications: finding their programs, and trees of files to work
-//! on.
+//! Shared parts of workloads that run applications: finding programs, and making trees of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,23 +12,23 @@ use crate::error::{Error, Result};
 use fslab_report::sample::{Better, OwnMetric};
 use fslab_sys::usage::Instant;
 
-/// A program that a workload runs, and the Debian package that has it.
+/// A program that a workload runs, with its Debian package.
 pub(super) type Needed = (&'static str, &'static str);
 
-/// Where administrators' programs are, whether or not `PATH` names it.
+/// Directories of administration programs, searched even if `PATH` does not include them.
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Parameter for how many made-up files a tree has.
+/// Parameter for the number of files in a made tree.
 pub(super) const FILES: Parameter = Parameter::count("files", "files of a tree that is made", 2000);
 
-/// Parameter for the tree itself.
+/// Parameter for the source tree.
 pub(super) const SOURCE: Parameter = Parameter {
     name: "source",
     help: "directory whose files are used; none to make some from the seed",
     default: DefaultValue::Text(""),
 };
 
-/// Where a program is; `None` where there is none.
+/// Returns the path of a program, or `None` if it is not installed.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = MORE_DIRECTORIES.iter().map(PathBuf::from);
@@ -39,10 +38,10 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Refuses to go on where a program is missing.
+/// Fails if a program is missing.
 ///
 /// # Errors
-/// [`Error::MissingProgram`] for the first of them.
+/// Fails with [`Error::MissingProgram`] for the first missing program.
 pub(super) fn require(workload: &'static str, programs: &[Needed]) -> Result<()> {
     match programs.iter().find(|(program, _)| find(program).is_none()) {
         None => Ok(()),
@@ -50,15 +49,15 @@ pub(super) fn require(workload: &'static str, programs: &[Needed]) -> Result<()>
     }
 }
 
-/// Words as a command line.
+/// Converts words into a command line.
 pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// A path as a word of a command line.
+/// Converts a path into a word of a command line.
 ///
 /// # Errors
-/// For one that is not UTF-8, which the programs' option syntax could not carry.
+/// Fails for a path that is not UTF-8, which the option syntax of the programs can't carry.
 pub(super) fn word(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         Error::Failed(format!(
@@ -68,7 +67,7 @@ pub(super) fn word(path: &Path) -> Result<String> {
     })
 }
 
-/// Transactions a second, and what one took on average, since a moment.
+/// Returns the transactions per second since a moment, and the mean time of one.
 pub(super) fn rates(transactions: u64, since: Instant) -> [OwnMetric; 2] {
     let each = since.elapsed().as_secs_f64() / transactions.max(1) as f64;
     [
@@ -87,21 +86,21 @@ pub(super) fn rates(transactions: u64, since: Instant) -> [OwnMetric; 2] {
     ]
 }
 
-/// Files of a tree, of sizes as source trees have them: most are small, some are large.
+/// The files of a made tree. As in source trees, most are small and some are large.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MadeTree {
     pub seed: u64,
     pub files: u64,
 }
 
-/// So many files are in a directory.
+/// The number of files in a directory.
 const PER_DIRECTORY: u64 = 25;
 
-/// The binary logarithm of the largest file.
+/// The binary logarithm of the largest file size.
 const LARGEST_LOG: f64 = 17.0;
 
 impl MadeTree {
-    /// Writes it into a directory.
+    /// Writes the tree into a directory.
     pub fn write(self, directory: &Path) -> Result<()> {
         let pool = Pool::of(content::make("text", self.seed, 2 << LARGEST_LOG as u32));
         for number in 0..self.files {
@@ -114,7 +113,7 @@ impl MadeTree {
         Ok(())
     }
 
-    /// Of so many files the path of one.
+    /// Returns the path of a file.
     pub fn path(number: u64) -> PathBuf {
         let directory = number / PER_DIRECTORY;
         format!("part-{}/section-{directory}/file-{number}.txt", directory / 10).into()
@@ -122,7 +121,7 @@ impl MadeTree {
 
     fn content(self, pool: &Pool, number: u64) -> &[u8] {
         let mut random = Pcg64::seed_from_u64(self.seed ^ (number << 16));
-        // The mean of two draws: sizes of 1 byte to 128 KiB, of about 2 KiB at the median.
+        // The mean of two draws gives sizes from 1 byte to 128 KiB with a median of about 2 KiB.
         let log = (random.random::<f64>() + random.random::<f64>()) / 2.0 * LARGEST_LOG;
         pool.piece(number, (log + 2.0).min(LARGEST_LOG).exp2() as usize)
     }

@@ -1,4 +1,4 @@
-//! `git`: a repository cloned into the target, other commits checked out, looked over and packed.
+//! `git`: clones a repository into the target, checks out other commits, runs `status` and `gc`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use fslab_sys::signals::Interrupt;
 
 const COMMITS: Parameter = Parameter::count("commits", "commits of a history that is made", 40);
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "git",
     help: "clone a repository, check out, look over and pack it (needs the program git)",
@@ -33,17 +33,17 @@ struct Git {
     files: u64,
     commits: u64,
     given: Option<PathBuf>,
-    /// The only settings of git that apply.
+    /// The configuration file; no other settings of git apply.
     settings: PathBuf,
-    /// The repository, and of its history the last commit and one in the middle.
+    /// The repository, with the last commit of its history and one in the middle.
     repository: PathBuf,
     ends: [String; 2],
 }
 
-/// The clone within the target.
+/// The name of the clone in the target.
 const CLONE: &str = "clone";
 
-/// So many files are changed by a commit, of a hundred.
+/// The percentage of files that a commit changes.
 const CHANGED_PERCENT: u64 = 5;
 
 impl Workload for Git {
@@ -55,7 +55,7 @@ impl Workload for Git {
     }
 
     fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
-        // Where git is missing, each target's row says so.
+        // If git is missing, the row of each target reports it.
         if find("git").is_none() {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Git {
         timed.flush()
     }
 
-    /// Everything that was packed is whole, and the files are those of the last commit.
+    /// Checks that the repository is intact and that the files are those of the last commit.
     fn verify(&self, session: &Session<'_>, clone: &Path) -> Result<()> {
         let run = |options: &[&str]| -> Result<String> {
             let words = command(options);
@@ -138,7 +138,7 @@ impl Git {
         run(&["fsck", "--full", "--strict", "--no-progress"])?;
         let [last, _] = &self.ends;
         let head = run(&["rev-parse", "HEAD"])?;
-        // Contents are compared, whatever the index knows of times and sizes.
+        // Contents are compared, independent of the times and sizes in the index.
         run(&["rm", "--quiet", "-r", "--cached", "."])?;
         run(&["reset", "--quiet", "--mixed", "HEAD"])?;
         let changed = run(&["status", "--porcelain"])?;
@@ -148,7 +148,7 @@ impl Git {
         Err(Error::Failed(format!("the clone is at {head}, not {last}, or differs: {changed:?}")))
     }
 
-    /// A command of git that neither settings nor the environment of the user change.
+    /// Returns a git command that ignores the settings and the environment of the user.
     fn git<'a>(&self, words: &'a [String], directory: &Path) -> Program<'a> {
         let program = FOREIGN.into_iter().fold(Program::new(words, directory), Program::without);
         program
@@ -158,7 +158,7 @@ impl Git {
             .variable("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(directory))
     }
 
-    /// Makes a history by `git fast-import`, the same for the same seed.
+    /// Creates a history with `git fast-import`. The same seed gives the same history.
     fn make(&self, place: &Path) -> Result<PathBuf> {
         let repository = place.join("made.git");
         let path = word(&repository)?;
@@ -170,7 +170,7 @@ impl Git {
         Ok(repository)
     }
 
-    /// The history as fast-import reads it.
+    /// Returns the history in the format of fast-import.
     fn stream(&self) -> Result<File> {
         let failed = || Error::file(&std::env::temp_dir());
         let mut file = tempfile::tempfile().map_err(failed())?;
@@ -188,7 +188,7 @@ impl Git {
                 }
                 let path = MadeTree::path(number);
                 let length = 200 + (number * 7919 + commit * 104_729) % 8000;
-                // Text of one byte a character; any piece of it is text.
+                // Each character of the text is one byte, so any piece of it is valid text.
                 let piece = pool.piece(number * 4096 + commit, length as usize);
                 let piece = String::from_utf8_lossy(piece);
                 // Writing to a string can't fail.
@@ -202,10 +202,10 @@ impl Git {
     }
 }
 
-/// A repository of another user is used all the same, also by the process from which a clone reads.
+/// Allows a repository of another user, also for the process that serves a clone.
 const SETTINGS: &str = "[safe]\n\tdirectory = *\n";
 
-/// Variables that would lead git to another repository, or change its settings.
+/// Variables that select another repository or change the settings.
 const FOREIGN: [&str; 9] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -218,7 +218,7 @@ const FOREIGN: [&str; 9] = [
     "GIT_CONFIG_COUNT",
 ];
 
-/// The words of a command.
+/// Returns the words of a git command.
 fn command(options: &[&str]) -> Vec<String> {
     let mut all = words(["git", "-c", "gc.auto=0"]);
     all.extend(options.iter().map(|option| (*option).to_owned()));

@@ -1,8 +1,8 @@
-//! `metadata`: names made, looked at, opened, renamed and removed by one thread, then by two, by
-//! four, up to as many as are asked for: how a file system scales.
+//! `metadata`: creates, stats, opens, renames and removes files with 1, 2, 4, ... threads, up to
+//! the requested number, to measure how a file system scales.
 //!
-//! The same number of files is worked on however many threads share the work. All threads work in
-//! one directory, or each in its own.
+//! The number of files is the same for every number of threads. All threads work in one directory,
+//! or each in its own.
 
 use super::content::expect;
 use super::crew::in_threads;
@@ -24,7 +24,7 @@ const DIRECTORIES: Parameter = Parameter::choice(
     &["shared", "own"],
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "metadata",
     help: "create, stat, open, rename and unlink empty files by more and more threads",
@@ -39,7 +39,7 @@ pub(super) const SPEC: Spec = Spec {
     },
 };
 
-/// Threads at most.
+/// The maximum number of threads.
 const THREADS_MOST: u64 = 1024;
 
 struct Metadata {
@@ -48,7 +48,7 @@ struct Metadata {
     is_shared: bool,
 }
 
-/// What is done to each name, in this order.
+/// An operation on each name. They run in the order of the list.
 type Operation = (&'static str, fn(&dyn Tree, &str) -> Result<()>);
 
 const OPERATIONS: [Operation; 5] = [
@@ -83,7 +83,8 @@ impl Workload for Metadata {
             let place = format!("by-{threads}");
             self.make_directories(session.tree()?, &place, threads)?;
             for (name, act) in OPERATIONS {
-                // Names are known since they were made: what is compared is the work, not the disk.
+                // The names are cached since their creation: the comparison covers the work, not
+                // the disk.
                 let cache = if ["stat", "open"].contains(&name) {
                     CacheState::Warm
                 } else {
@@ -106,7 +107,7 @@ impl Workload for Metadata {
 }
 
 impl Metadata {
-    /// 1, 2, 4, ... threads, and as many as are asked for.
+    /// Returns 1, 2, 4, ... and the requested number of threads.
     fn counts(&self) -> Vec<u64> {
         let doubling = super::doubling(1, self.threads);
         let mut counts: Vec<u64> = doubling.collect();
@@ -147,7 +148,7 @@ impl Metadata {
         if ["stat", "open"].contains(&name) { Ok(()) } else { timed.flush() }
     }
 
-    /// Counts the names that are listed and have a part in them.
+    /// Checks the number of listed names that contain a part.
     fn check_names(
         &self,
         session: &Session<'_>,

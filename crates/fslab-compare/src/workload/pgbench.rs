@@ -1,5 +1,5 @@
-//! `pgbench`: PostgreSQL with its data in the target: a server of its own, started and stopped by
-//! the workload, and transactions by the program `pgbench`.
+//! `pgbench`: PostgreSQL with its data in the target. The workload starts and stops its own server,
+//! and the program `pgbench` runs the transactions.
 
 mod server;
 
@@ -39,7 +39,7 @@ const ACCOUNT: Parameter = Parameter::text(
     "postgres",
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "pgbench",
     help: "load and change a PostgreSQL database (needs PostgreSQL's server and pgbench)",
@@ -65,7 +65,7 @@ struct Pgbench {
     script: &'static str,
     buffers: u64,
     account: String,
-    /// A directory outside of the target.
+    /// A directory outside the target.
     place: PathBuf,
 }
 
@@ -98,7 +98,7 @@ impl Workload for Pgbench {
         session.make_cold()?;
         let server = postgres.start(&data, scratch.path(), session.interrupt())?;
         let seed = session.seed();
-        // The server has read some of its files before the clock starts.
+        // The server has read some of its files before the measurement starts.
         session.measure(Phase::new("transactions").cache(CacheState::NotAsked), |timed| {
             self.transact(timed, &server, seed)
         })?;
@@ -110,8 +110,8 @@ impl Workload for Pgbench {
     }
 }
 
-/// A directory for the socket and the log of latencies, which the server's user may use. Where the
-/// path of the usual one is too long for a socket, it is one for temporary files.
+/// Creates a directory for the socket and the latency log, which the server's user may use. If the
+/// usual path is too long for a socket, the directory is in the temporary directory.
 fn scratch(postgres: &Postgres, usual: &Path) -> Result<TempDir> {
     let elsewhere = std::env::temp_dir();
     let place = if server::fits(usual) { usual } else { elsewhere.as_path() };
@@ -166,7 +166,7 @@ impl Pgbench {
         Ok(())
     }
 
-    /// Transactions of a client.
+    /// Returns the number of transactions per client.
     fn each(&self) -> u64 {
         self.transactions.div_ceil(self.clients)
     }
@@ -176,7 +176,8 @@ impl Pgbench {
         Program::new(&words, server.socket()).output_of(timed.interrupt())
     }
 
-    /// What was committed must be there after a restart, and the sums of all tables alike.
+    /// Checks after a restart that committed transactions exist and that the sums of all tables
+    /// agree.
     fn verify(&self, session: &Session<'_>, server: &Server) -> Result<()> {
         let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) \
                     - (SELECT coalesce(sum(delta), 0) FROM pgbench_history), \
@@ -192,7 +193,7 @@ impl Pgbench {
     }
 }
 
-/// A figure of pgbench's report.
+/// Returns a number from pgbench's report.
 fn figure(printed: &[u8], pattern: &str) -> Result<f64> {
     let missing = || Error::Failed(format!("pgbench printed no {pattern}"));
     let pattern = Regex::new(pattern).ok().ok_or_else(missing)?;
@@ -200,7 +201,8 @@ fn figure(printed: &[u8], pattern: &str) -> Result<f64> {
     String::from_utf8_lossy(group.as_bytes()).parse().ok().ok_or_else(missing)
 }
 
-/// How long each transaction took, from pgbench's log: the third word of a line, in microseconds.
+/// Returns the time of each transaction from pgbench's log: the third word of a line, in
+/// microseconds.
 fn latencies(directory: &Path, expected: u64) -> Result<Stopwatch> {
     let mut buckets = Vec::new();
     for path in logs(directory)? {

@@ -1,7 +1,8 @@
-//! Programmes run as part of a workload, in a directory of the target.
+//! Runs programs as part of a workload, in a directory of the target.
 //!
-//! Each is in a process group of its own, which ends with it: what a shell left running would keep
-//! the target from being unmounted. Where this process is killed, a guardian ends the groups.
+//! Each program has its own process group, which ends with it: processes that a shell left running
+//! would keep the target from being unmounted. If this process is killed, a guardian ends the
+//! groups.
 
 mod guardian;
 
@@ -27,28 +28,28 @@ use crate::runner::Session;
 
 pub(crate) use guardian::start as start_guardian;
 
-/// So much of the end of what a programme said is told when it fails.
+/// The number of bytes at the end of a program's messages that an error includes.
 const TAIL: u64 = 600;
 
-/// So much of what a programme prints is looked at.
+/// The maximum output of a program, in bytes.
 const OUTPUT_MOST: u64 = 64 << 20;
 
-/// The interrupt is looked at this often while a programme runs.
+/// Interval at which the interrupt is checked while a program runs.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The directory of a target that programmes can work in.
+/// Returns the directory of a target in which programs can work.
 pub(super) fn directory(session: &Session<'_>, what: &'static str) -> Result<PathBuf> {
     session.tree()?.path().map(Path::to_owned).ok_or(Error::NeedsDirectory { what })
 }
 
-/// A programme that is to be run.
+/// A program to be run.
 pub(super) struct Program<'a> {
     words: &'a [String],
     command: Command,
 }
 
 impl<'a> Program<'a> {
-    /// A command, to be run in a directory; without input, and its output goes nowhere.
+    /// Creates a command that runs in a directory, without input. Standard output is discarded.
     pub fn new(words: &'a [String], directory: &Path) -> Self {
         let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
         command.args(words.iter().skip(1)).current_dir(directory).process_group(0);
@@ -56,31 +57,31 @@ impl<'a> Program<'a> {
         Self { words, command }
     }
 
-    /// Reads from a file.
+    /// Sets the file for standard input.
     pub fn input(mut self, file: File) -> Self {
         self.command.stdin(file);
         self
     }
 
-    /// Writes to a file.
+    /// Sets the file for standard output.
     pub fn output(mut self, file: File) -> Self {
         self.command.stdout(file);
         self
     }
 
-    /// With a variable of the environment.
+    /// Sets an environment variable.
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Without a variable of the environment.
+    /// Removes an environment variable.
     pub fn without(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// Runs it to its end and returns its standard output.
+    /// Runs the program to its end and returns its standard output.
     pub fn output_of(self, interrupt: &Interrupt) -> Result<Vec<u8>> {
         let directory = std::env::temp_dir();
         let failed = || Error::file(&directory);
@@ -99,14 +100,14 @@ impl<'a> Program<'a> {
         Ok(bytes)
     }
 
-    /// Runs it to its end. Errors of the programme are told with the end of what it said.
+    /// Runs the program to its end. An error includes the end of the program's messages.
     pub fn run(self, interrupt: &Interrupt) -> Result<()> {
         let mut started = self.start()?;
         let status = started.wait(interrupt)?;
         if status.success() { Ok(()) } else { Err(started.failure(status)) }
     }
 
-    /// Starts it.
+    /// Starts the program.
     pub fn start(mut self) -> Result<Started> {
         let messages = tempfile::tempfile().map_err(Error::file(&std::env::temp_dir()))?;
         let errors = messages.try_clone().map_err(Error::file(&std::env::temp_dir()))?;
@@ -118,7 +119,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A programme that was started, with its process group; ended when dropped.
+/// A started program with its process group, which is killed when dropped.
 pub(super) struct Started {
     child: Child,
     line: String,
@@ -126,9 +127,9 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Waits for the end, or for the wish to stop. The kernel reports the end at once, so that the
-    /// time of a programme is not rounded up. Without a descriptor of the process, growing pauses
-    /// take its place.
+    /// Waits for the end of the program or for the interrupt. The kernel reports the end
+    /// immediately, so the time of a program is not rounded up. If no process descriptor is
+    /// available, this polls with growing pauses.
     pub fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus> {
         let process = self.group().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut pause = Duration::from_micros(50);
@@ -148,24 +149,24 @@ impl Started {
         }
     }
 
-    /// What it has printed to its standard error, from the beginning.
+    /// Returns the program's standard error, from the beginning.
     pub fn messages(&mut self) -> std::io::Result<&File> {
         self.messages.rewind()?;
         Ok(&self.messages)
     }
 
-    /// The number of its process.
+    /// Returns the process number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended; `None` while it runs.
+    /// Returns the exit status, or `None` while the program runs.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
         let failed = |source| Error::Start { program: "waiting for a programme".into(), source };
         self.child.try_wait().map_err(failed)
     }
 
-    /// The error that it ended with a status, with the end of what it said.
+    /// Returns the error for an exit status, with the end of the program's messages.
     pub fn failure(&mut self, status: ExitStatus) -> Error {
         match tail(&mut self.messages) {
             Ok(message) => Error::Command { command: self.line.clone(), status, message },
@@ -173,7 +174,8 @@ impl Started {
         }
     }
 
-    /// Asks it by a signal to end, and waits for that so long at most; dropping it ends it anyway.
+    /// Sends a signal that requests the end, and waits at most `patience`. The drop kills the
+    /// program in any case.
     pub fn end(mut self, signal: Signal, patience: Duration) -> Result<ExitStatus> {
         let failed = |line: &str, errno: Errno| Error::Start {
             program: format!("ending {line}"),
@@ -199,7 +201,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Also what a programme that has ended left running.
+        // This includes processes that an ended program left running.
         if let Some(group) = self.group()
             && let Err(error) = kill_process_group(group, Signal::KILL)
             && error != Errno::SRCH
@@ -213,7 +215,7 @@ impl Drop for Started {
     }
 }
 
-/// Waits until a process has ended, for one look at the interrupt at most.
+/// Waits until a process has ended, for at most one interval of the interrupt check.
 fn wait_for_end(process: &OwnedFd) -> Result<()> {
     match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -235,7 +237,7 @@ fn tail(messages: &mut File) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    /// One programme ends by itself, the other does not end.
+    /// One program ends by itself, the other does not end.
     #[test]
     fn end_and_interrupt_are_both_seen_while_waiting() {
         let run = |script: &str, interrupt: &Interrupt| {

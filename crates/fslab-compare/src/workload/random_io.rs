@@ -1,6 +1,6 @@
-//! `random-io`: blocks of one large file read and written in places drawn from the seed, through
-//! the page cache or past it, several at a time, as fast as the target takes them or at times
-//! that were planned.
+//! `random-io`: reads and writes blocks of one large file at offsets drawn from the seed, through
+//! the page cache or with direct I/O. Several requests are in flight, as fast as the target
+//! completes them or at planned times.
 
 mod engine;
 mod turns;
@@ -79,7 +79,7 @@ const ZIPF: Parameter = Parameter::decimal(
     0.0,
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file in random places, several at a time",
@@ -106,13 +106,14 @@ pub(super) const SPEC: Spec = Spec {
 
 const PATH: &str = "random-io";
 
-/// The file is written in chunks of so many blocks, all of the same contents.
+/// The number of blocks in a chunk. The file is written in chunks with equal contents.
 const CHUNK_BLOCKS: u64 = 64;
 
-/// Requests at a time.
+/// The maximum number of requests in flight.
 const DEPTH_MOST: u64 = 4096;
 
-/// Requests a second of an open loop; slower than once in eleven days is a mistake.
+/// The minimum rate of an open loop, in requests per second. A rate below one request in eleven
+/// days is a mistake.
 const RATE_LEAST: f64 = 1e-6;
 
 struct RandomIo {
@@ -124,7 +125,7 @@ struct RandomIo {
     writers: f64,
     reads: u64,
     limit: Limit,
-    /// How many of the parameters that say when to end are set.
+    /// The number of limit parameters that are set.
     limits: usize,
     arrivals: Option<Arrivals>,
     zipf: f64,
@@ -132,7 +133,7 @@ struct RandomIo {
     chunk: Vec<u8>,
 }
 
-/// Workers of one kind: what they do, and how many requests they make at a time.
+/// Workers of one kind: their accesses, and their number of requests in flight.
 struct Kind {
     accesses: Accesses,
     depth: u64,
@@ -217,7 +218,7 @@ impl RandomIo {
         }
     }
 
-    /// Writes the file, untimed: `stream` measures that.
+    /// Writes the file, untimed, because `stream` measures that.
     fn write(&self, session: &Session<'_>) -> Result<()> {
         let file = session.tree()?.create(PATH)?;
         let mut block = 0;
@@ -236,7 +237,7 @@ impl RandomIo {
         &self.chunk[start..start + self.block as usize]
     }
 
-    /// Those who do both, or readers and writers beside each other.
+    /// Returns one kind of workers that read and write, or separate readers and writers.
     fn kinds(&self, seed: u64) -> Vec<Kind> {
         let kind = |write_percent: u64, depth: u64| Kind {
             accesses: Accesses {
@@ -261,7 +262,7 @@ impl RandomIo {
         kinds
     }
 
-    /// The order of requests of a kind: its part of them all.
+    /// Returns the order of requests of a kind, which is its share of all requests.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {
@@ -272,9 +273,9 @@ impl RandomIo {
         Turns::new(&kind.accesses, limit, self.arrivals.map(of_part))
     }
 
-    /// Answers the blocks that were written.
+    /// Makes the requests. Returns the blocks that were written.
     fn visit(&self, timed: &mut Timed<'_>, root: &Path, kinds: &[Kind]) -> Result<HashSet<u64>> {
-        // How much of it is cached is asked before the threads begin.
+        // The cached part of the file is measured before the threads begin.
         timed.open_for_reading(PATH)?.close()?;
         let contents = written_contents(kinds[0].accesses.content_seed, self.block);
         let place =

@@ -1,5 +1,5 @@
-//! `rsync`: a tree copied into the target, copied again where nothing has changed, and brought up
-//! to date where some files have.
+//! `rsync`: copies a tree into the target, copies it again without changes, and updates it after
+//! some files have changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use crate::tree::copy::files_below;
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "rsync",
     help: "copy a tree, copy it again unchanged, and update it (needs the program rsync)",
@@ -35,17 +35,17 @@ pub(super) const SPEC: Spec = Spec {
 struct Rsync {
     made: MadeTree,
     given: Option<PathBuf>,
-    /// The tree, and the tree with some files changed, added and removed.
+    /// The tree, and a copy of it with some files changed, removed and added.
     before: PathBuf,
     after: PathBuf,
 }
 
-/// Every so-manieth file is changed, and as many are removed and added.
+/// One file in this many is changed, and as many are removed and added.
 const CHANGED_EACH: usize = 20;
 
 impl Workload for Rsync {
     fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
-        // Where rsync is missing, each target's row says so.
+        // If rsync is missing, the row of each target reports it.
         if find("rsync").is_none() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ fn sync(timed: &mut Timed<'_>, source: &Path, copied: &Path) -> Result<()> {
     timed.flush()
 }
 
-/// Makes a directory like another.
+/// Makes a directory equal to another.
 fn copy(source: &Path, copied: &Path, interrupt: &Interrupt) -> Result<()> {
     let (source, copied) = (format!("{}/", word(source)?), format!("{}/", word(copied)?));
     let command = words(["rsync", "--archive", "--delete", &source, &copied]);

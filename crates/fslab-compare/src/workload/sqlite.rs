@@ -1,5 +1,5 @@
-//! `sqlite`: a database in one file, by the program `sqlite3`: many rows in one transaction, many
-//! transactions of a row each, and queries of a cold file.
+//! `sqlite`: a database in one file, through the program `sqlite3`: many rows in one transaction,
+//! many transactions of one row each, and queries of a cold file.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -35,7 +35,7 @@ const TRANSACTIONS: Parameter =
 
 const QUERIES: Parameter = Parameter::count("queries", "rows looked up one by one", 2000);
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "sqlite",
     help: "load, change and query a SQLite database (needs the program sqlite3)",
@@ -60,10 +60,10 @@ struct Sqlite {
     queries: u64,
 }
 
-/// The database within the target.
+/// The name of the database in the target.
 const DATABASE: &str = "bank.sqlite";
 
-/// A row that a transaction changes, and by how much.
+/// The row that a transaction changes, and the amount.
 type Change = (u64, i64);
 
 impl Workload for Sqlite {
@@ -144,7 +144,7 @@ impl Sqlite {
         (0..self.queries).map(&mut one).collect()
     }
 
-    /// Reads back after a remount what was committed.
+    /// Checks the committed data after a remount.
     fn verify(&self, session: &Session<'_>, root: &Path, changes: &[Change]) -> Result<()> {
         let text = "PRAGMA integrity_check; PRAGMA journal_mode; \
                     SELECT count(*), total(delta) FROM history; \
@@ -163,7 +163,7 @@ impl Sqlite {
     }
 }
 
-/// A script as a file that sqlite3 reads.
+/// Returns a file with a script for sqlite3.
 fn script(text: &str) -> Result<File> {
     let failed = || Error::file(&std::env::temp_dir());
     let mut file = tempfile::tempfile().map_err(failed())?;

@@ -1,8 +1,9 @@
-//! `together`: several workloads at the same time on one target, each in a directory of its own.
+//! `together`: runs several workloads at the same time on one target, each in its own directory.
 //!
-//! Their phases of the same number begin together: the first of each, then the second, until only
-//! one workload has more. Each phase is a sample with its own time and latencies. Counters of the
-//! processors and of the device are of all together, and can't be told apart: they are left out.
+//! Phases with the same number begin together: the first of each workload, then the second, until
+//! only one workload has phases left. Each phase is a sample with its own time and latencies. The
+//! counters of processors and of the device cover all workloads and can't be separated, so they are
+//! omitted.
 
 use std::panic::resume_unwind;
 
@@ -17,7 +18,7 @@ const WORKLOADS: Parameter = Parameter {
     default: DefaultValue::Workloads,
 };
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "together",
     help: "run several workloads at the same time on one target, with a verdict for each",

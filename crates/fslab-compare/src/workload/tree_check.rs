@@ -1,4 +1,4 @@
-//! Whether a tree of files is like another, by checksums.
+//! Compares trees of files by checksums.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `untar`: an archive unpacked into the target, and compared with it after a remount.
+//! `untar`: unpacks an archive into the target, and compares the files with it after a remount.
 
 use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ const ARCHIVE: Parameter = Parameter::text(
     "",
 );
 
-/// The exit status of tar for an archive that differs.
+/// The exit status of tar if files differ from the archive.
 const DIFFERS: i32 = 1;
 
-/// Ends of the lines for differences that are none here.
+/// The ends of lines about differences that are allowed here.
 const MAY_DIFFER: [&str; 2] = [": Uid differs", ": Gid differs"];
 
-/// The start of a remark of tar on absolute names.
+/// The start of tar's message about absolute names.
 const REMARK: &str = "tar: Removing leading ";
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "untar",
     help: "unpack an archive, and compare the files with it, cold (needs the program tar)",
@@ -55,7 +55,7 @@ impl Workload for Untar {
             self.archive = given.canonicalize().map_err(Error::file(given))?;
             return Ok(());
         }
-        // Where tar is missing, each target's row says so.
+        // If tar is missing, the row of each target reports it.
         if find("tar").is_none() {
             return Ok(());
         }
@@ -90,8 +90,8 @@ impl Workload for Untar {
     }
 }
 
-/// Compares an archive with what was unpacked. Fails where a file differs or is missing; owners may
-/// differ, because files belong to the user who unpacked them.
+/// Compares an archive with the unpacked files. Fails if a file differs or is missing. Owners may
+/// differ, because files belong to the user that unpacked them.
 fn compare(archive: &str, root: &Path, interrupt: &Interrupt) -> Result<()> {
     let directory = std::env::temp_dir();
     let failed = || Error::file(&directory);
@@ -121,7 +121,7 @@ fn compare(archive: &str, root: &Path, interrupt: &Interrupt) -> Result<()> {
 }
 
 impl Untar {
-    /// No file is there that the archive does not have.
+    /// Checks that there are no files beyond those of the archive.
     fn count(&self, root: &Path) -> Result<()> {
         if self.given.is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which process holds a lease, and whether it still runs.
+//! The process that holds a lease, and whether it still runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,17 +7,18 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// The nonces of sessions that this process has.
+/// The nonces of this process's sessions.
 pub static SESSIONS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
-/// A name of this process for messages.
+/// Returns the name of this process, for messages.
 pub fn name() -> String {
     let system = rustix::system::uname();
     format!("process {} on {}", std::process::id(), system.nodename().to_string_lossy())
 }
 
-/// What tells this process from every other one, on this machine: the kernel's run, the name space
-/// of process numbers, the number, and when the process began.
+/// Returns an identifier of this process that is unique on this machine: the boot identifier, the
+/// PID namespace, the process number, and the start time of the process. The identifier is empty if
+/// `/proc` can't be read.
 pub fn mark() -> String {
     let pid = std::process::id();
     match (place(), began(pid)) {
@@ -26,8 +27,8 @@ pub fn mark() -> String {
     }
 }
 
-/// Whether a process of this very machine has ended, or is this one and has ended that session. Of
-/// one of elsewhere nothing is known.
+/// Returns whether a process of this machine has ended, or is this process and has ended that
+/// session. Returns `false` for processes of other machines.
 pub fn is_gone(mark: &str, nonce: &str) -> bool {
     let is_own = !mark.is_empty() && mark == self::mark();
     let nonce = u64::from_str_radix(nonce, 16).ok();
@@ -53,11 +54,11 @@ fn place() -> Option<String> {
     Some(format!("{}:{space}", run.trim()))
 }
 
-/// When a process began.
+/// The start time of a process.
 enum Began {
-    /// In ticks since the kernel did.
+    /// The start time, in clock ticks since boot.
     At(String),
-    /// There is no such process, or it is dead.
+    /// The process does not exist, or is dead.
     Ended,
     /// This process may not see it.
     Unknown,
@@ -70,7 +71,7 @@ fn began(pid: u32) -> Began {
         let is_gone = pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH));
         return if is_gone { Began::Ended } else { Began::Unknown };
     };
-    // The name, in parentheses, may hold anything.
+    // The process name, in parentheses, may contain any characters.
     let fields: Option<Vec<_>> =
         found.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect());
     match fields.as_deref() {

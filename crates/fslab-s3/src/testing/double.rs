@@ -1,4 +1,4 @@
-//! A store in memory, on loopback, for tests that make faults. It checks no signatures.
+//! An in-memory store on loopback, for tests that inject faults. It checks no signatures.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::http::Message;
 use super::server::BUCKET;
 
-/// Entries of a page of a list: few, so that lists have several.
+/// The number of entries in a page of a list, small so that lists have several pages.
 const PAGE_ENTRIES: usize = 7;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Objects {
     begun: u64,
 }
 
-/// A store in memory, until it is dropped.
+/// An in-memory store that runs until it is dropped.
 pub struct MemoryStore {
     port: u16,
     objects: Arc<Mutex<Objects>>,
@@ -32,10 +32,10 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Starts one.
+    /// Starts a store.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails if the system can't provide a socket.
     pub fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -54,26 +54,26 @@ impl MemoryStore {
         Ok(Self { port, objects, is_ended, acceptor: Some(acceptor) })
     }
 
-    /// Where it answers.
+    /// Returns the port of the store.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Names of objects that hold a text.
+    /// Returns the keys that contain a text.
     #[must_use]
     pub fn keys(&self, part: &str) -> Vec<String> {
         let objects = self.objects.lock();
         objects.objects.keys().filter(|key| key.contains(part)).cloned().collect()
     }
 
-    /// Names of objects that are being written in parts.
+    /// Returns the keys of unfinished multipart uploads.
     #[must_use]
     pub fn uploads(&self) -> Vec<String> {
         self.objects.lock().uploads.values().map(|(key, _)| key.clone()).collect()
     }
 
-    /// Begins an object in parts, as another program would.
+    /// Starts a multipart upload, as another program would.
     pub fn begin_upload(&self, key: &str) {
         self.objects.lock().begin(key.to_owned());
     }
@@ -88,7 +88,7 @@ impl MemoryStore {
         self.objects.lock().objects.insert(key.to_owned(), bytes);
     }
 
-    /// What an object holds.
+    /// Returns the contents of an object.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         self.objects.lock().objects.get(key).cloned()
@@ -118,7 +118,7 @@ fn refused(status: u16, code: &str) -> Message {
     Message::answer(status, &[], body)
 }
 
-/// Whether a body is the one whose hash was signed, which stores check.
+/// Returns whether a body has the signed hash, which stores check.
 fn is_as_signed(request: &Message) -> bool {
     let own = Sha256::digest(&request.body);
     let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,43 +1,43 @@
-//! As much of HTTP/1.1 as servers for tests need.
+//! The part of HTTP/1.1 that servers for tests need.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;
 
-/// The longest body that is taken.
+/// The maximum size of a body.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// A request or an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// Its first line.
+    /// The first line.
     pub first: String,
-    /// Its headers, with names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Message {
-    /// An answer.
+    /// Creates an answer.
     pub fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Self {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let headers = headers.iter().map(own).collect();
         Self { first: format!("HTTP/1.1 {status} X"), headers, body: body.into() }
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(known, _)| known == name);
         found.next().map(|(_, value)| value.as_str())
     }
 
-    /// The method and the target of a request.
+    /// Returns the method and the target of a request.
     pub fn target(&self) -> (&str, &str) {
         let mut words = self.first.split(' ');
         (words.next().unwrap_or_default(), words.next().unwrap_or_default())
     }
 
-    /// Reads a message; none if the connection ended before it.
+    /// Reads a message. Returns `None` if the connection ended before it.
     pub fn read(from: &mut BufReader<TcpStream>, has_body: bool) -> io::Result<Option<Self>> {
         let mut message = Self::default();
         if from.read_line(&mut message.first)? == 0 {
@@ -84,12 +84,13 @@ impl Message {
         from.read_exact(&mut self.body[start..])
     }
 
-    /// As bytes, with the length of the body, and the end of the connection behind it.
+    /// Returns the bytes of the message, with the length of the body and a header that closes the
+    /// connection.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes_of_length(self.body.len())
     }
 
-    /// The same, with a length that may be wrong.
+    /// Returns the bytes of the message with a given length, which may be wrong.
     pub fn bytes_of_length(&self, length: usize) -> Vec<u8> {
         let mut bytes = format!("{}\r\n", self.first).into_bytes();
         let own = ["content-length", "transfer-encoding", "connection"];

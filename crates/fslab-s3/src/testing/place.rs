@@ -1,4 +1,4 @@
-//! A place for an archive, with the credentials of the servers for tests.
+//! A location for an archive, with the credentials of the servers for tests.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::address::Location;
 use crate::credentials::Access;
 use crate::kind::Store;
 
-/// A place for an archive.
+/// A location for an archive.
 pub struct Place(Store);
 
 impl Place {
-    /// The prefix of this name in the bucket of a server on loopback, with options such as
-    /// `;lease=2`.
+    /// Returns a location in the bucket of a server on loopback. `name` is the prefix, followed by
+    /// options such as `;lease=2`.
     ///
     /// # Errors
-    /// If the name is none.
+    /// Fails if the name is not valid.
     pub fn new(port: u16, name: &str) -> Result<Self> {
         let location = format!("//{BUCKET}/{name}");
         let wrong = |what: String| fslab_tier::Error::Refused { what };
@@ -33,26 +33,26 @@ impl Place {
         Store::of(format!("s3:{location}"), parsed, access).map(Self)
     }
 
-    /// Makes an archive there.
+    /// Creates an archive there.
     ///
     /// # Errors
-    /// If something is there.
+    /// Fails if an archive exists there.
     pub fn make(&self, id: Id, owner: Id) -> Result<()> {
         self.0.make(&NewArchive { id, owner, key: None }).map(fslab_tier::Cleanup::keep)
     }
 
-    /// Opens the archive to write.
+    /// Opens the archive for writing.
     ///
     /// # Errors
-    /// If it is in use.
+    /// Fails if the archive is in use.
     pub fn open(&self, owner: Id, writer: Option<Writer>) -> Result<Arc<dyn Archive>> {
         Ok(Arc::new(self.0.open(owner, &Purpose::Write(writer))?))
     }
 
-    /// Opens the archive to read.
+    /// Opens the archive for reading.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is no archive.
     pub fn open_to_read(&self, owner: Id) -> Result<Arc<dyn Archive>> {
         Ok(Arc::new(self.0.open(owner, &Purpose::Read)?))
     }
@@ -60,15 +60,15 @@ impl Place {
     /// Makes a tree the writer of the archive.
     ///
     /// # Errors
-    /// If it is in use.
+    /// Fails if the archive is in use.
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         self.0.take_over(owner, writer)
     }
 
-    /// The identity that the archive says it has.
+    /// Returns the identity in the archive's description.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is no archive.
     pub fn id(&self) -> Result<Id> {
         Ok(self.0.describe()?.id)
     }

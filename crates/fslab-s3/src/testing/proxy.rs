@@ -1,4 +1,4 @@
-//! A proxy on loopback that makes faults between a client and a store.
+//! A proxy on loopback that injects faults between a client and a store.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,58 +11,60 @@ use parking_lot::Mutex;
 
 use super::http::Message;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It takes so long.
+    /// The request is delayed.
     Delay(Duration),
-    /// It is answered with a status, and perhaps seconds to wait, and never reaches the store.
+    /// The proxy answers with a status and optionally `Retry-After` in seconds. The store does not
+    /// receive the request.
     Status(u16, Option<u32>),
-    /// The same, with a text as the body.
+    /// The proxy answers with a status and a body. The store does not receive the request.
     Told(u16, String),
-    /// The answer leads to another place.
+    /// The answer is a redirect.
     Redirect(u16, String),
-    /// It reaches the store, and its answer is this status.
+    /// The store executes the request, but the answer has this status.
     DoneBut(u16),
-    /// The connection breaks before it reaches the store.
+    /// The connection breaks before the request reaches the store.
     Reset,
-    /// It reaches the store, and the connection breaks instead of an answer.
+    /// The store executes the request, and the connection breaks instead of an answer.
     DoneAndReset,
     /// The answer lacks its last byte.
     Short,
-    /// The answer has a byte too many.
+    /// The answer has an additional byte.
     Long,
-    /// The answer is another range.
+    /// The answer is for another range.
     OtherRange,
-    /// A bit of the answer's body is another.
+    /// A bit of the answer's body is flipped.
     Flip,
-    /// A bit of the request's body is another when it reaches the store.
+    /// A bit of the request's body is flipped before it reaches the store.
     FlipSent,
     /// The answer has another `ETag`.
     OtherTag,
-    /// Nothing comes back.
+    /// The proxy sends no answer.
     Silent,
-    /// It is held up, and the connection breaks: it reaches the store when the test says so.
+    /// The request is held back and the connection breaks. It reaches the store when the test
+    /// delivers it.
     HeldUp,
 }
 
-/// Which requests meet a fault.
+/// A rule for the requests that meet a fault.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The method; empty for any.
     pub method: &'static str,
-    /// What the target holds.
+    /// A text that the target contains.
     pub target: &'static str,
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// How many requests meet it.
+    /// The number of requests that meet it.
     pub times: u32,
 }
 
 #[derive(Default)]
 struct Shared {
     rules: Mutex<Vec<Rule>>,
-    /// Methods and targets of all requests.
+    /// The methods and targets of all requests.
     seen: Mutex<Vec<String>>,
     held: Mutex<Vec<Message>>,
     upstream: u16,
@@ -77,10 +79,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one before a store.
+    /// Starts a proxy in front of a store.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails if the system can't provide a socket.
     pub fn before(upstream: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -99,29 +101,29 @@ impl Proxy {
         Ok(Self { port, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it answers.
+    /// Returns the port of the proxy.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Makes faults from now on. The first rule that fits a request counts.
+    /// Adds a rule. The first rule that matches a request applies.
     pub fn add(&self, method: &'static str, target: &'static str, fault: Fault, times: u32) {
         self.shared.rules.lock().push(Rule { method, target, fault, times });
     }
 
-    /// Makes no more faults.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.shared.rules.lock().clear();
     }
 
-    /// Methods and targets of requests so far.
+    /// Returns the methods and targets of all requests so far.
     #[must_use]
     pub fn seen(&self) -> Vec<String> {
         self.shared.seen.lock().clone()
     }
 
-    /// Counts requests so far.
+    /// Counts the matching requests so far.
     #[must_use]
     pub fn count(&self, method: &str, target: &str) -> usize {
         let seen = self.shared.seen.lock();
@@ -131,10 +133,10 @@ impl Proxy {
         seen.iter().filter(fits).count()
     }
 
-    /// Lets requests that were held up reach the store; answers how many they were.
+    /// Delivers the held-back requests to the store and returns their number.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails if a request can't be forwarded.
     pub fn deliver(&self) -> io::Result<usize> {
         let held = std::mem::take(&mut *self.shared.held.lock());
         held.iter().try_for_each(|request| forward(&self.shared, request).map(drop))?;
@@ -145,7 +147,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_ended.store(true, Ordering::SeqCst);
-        // The acceptor looks when somebody connects.
+        // The acceptor checks the flag at the next connection.
         let woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
         let acceptor = self.acceptor.take().filter(|_| woken);
         acceptor.map_or(Ok(()), JoinHandle::join).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Real servers on loopback: SeaweedFS, which honours conditions, and rclone, which ignores them.
 //!
-//! A server ends with the thread that started it, whatever that ends by: `setpriv` asks the kernel
-//! for it. So a thread of its own starts each server and stays until the server is dropped.
+//! A server ends with the thread that started it, however that thread ends: `setpriv` requests a
+//! signal from the kernel. So a separate thread starts each server and lives until the server is
+//! dropped.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,20 +15,20 @@ use std::time::{Duration, Instant};
 
 use crate::random::random;
 
-/// The key that servers know.
+/// The access key of the servers.
 pub const ACCESS_KEY: &str = "fslabtest";
-/// Its secret.
+/// The secret key of the servers.
 pub const SECRET_KEY: &str = "fslabtestsecret";
-/// A bucket that is there.
+/// A bucket that exists on the servers.
 pub const BUCKET: &str = "fslab-test";
 
-/// How long a server may take to start, on a busy machine.
+/// The time limit for a server's start, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How often a start is tried: somebody else may take a port just before the server does.
+/// The number of attempts to start: another process may take a port before the server does.
 const STARTS: u32 = 5;
-/// SeaweedFS takes each of its ports, and that port plus this.
+/// SeaweedFS uses each of its ports, and that port plus this number.
 const SECOND_PORTS: u16 = 10_000;
-/// Ports of SeaweedFS, behind each other.
+/// The number of consecutive ports that SeaweedFS uses.
 const SEAWEED_PORTS: u16 = 6;
 
 /// A server that runs until it is dropped.
@@ -42,7 +43,7 @@ impl Server {
     /// Starts SeaweedFS.
     ///
     /// # Errors
-    /// If it is not installed, or does not start.
+    /// Fails if it is not installed or does not start.
     pub fn seaweedfs() -> io::Result<Self> {
         Self::start("weed", SEAWEED_PORTS, |folder, base| {
             let config = folder.join("s3.json");
@@ -70,10 +71,10 @@ impl Server {
         })
     }
 
-    /// Starts the server of rclone.
+    /// Starts the S3 server of rclone.
     ///
     /// # Errors
-    /// If it is not installed, or does not start.
+    /// Fails if it is not installed or does not start.
     pub fn rclone() -> io::Result<Self> {
         Self::start("rclone", 1, |folder, base| {
             fs::create_dir(folder.join(BUCKET))?;
@@ -85,7 +86,7 @@ impl Server {
         })
     }
 
-    /// Where it answers.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -123,7 +124,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server in a thread that ends it.
+/// Starts a server in a thread that also stops it.
 fn keep(
     program: &Path,
     arguments: &[String],
@@ -134,7 +135,7 @@ fn keep(
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
     command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    // Nothing of this user's settings counts.
+    // The settings of this user must not apply.
     command.env("HOME", folder).env_remove("RCLONE_CONFIG").env("RCLONE_CONFIG", "/dev/null");
     let (end, ended) = channel::<()>();
     let (report, reported) = channel();
@@ -145,7 +146,7 @@ fn keep(
             Err(error) => return report.send(Err(error)).unwrap_or_default(),
         };
         report.send(Ok(())).unwrap_or_default();
-        // Until the other end is dropped.
+        // This waits until the other end is dropped.
         ended.recv().unwrap_or_default();
         stop(&mut child);
     })?;
@@ -164,7 +165,7 @@ fn stop(child: &mut Child) {
     }
 }
 
-/// Waits until a server answers requests on its bucket: with anything but an error of its own.
+/// Waits until a server answers a request for its bucket with anything but a server error.
 fn wait_until_ready(mut child: Child, port: u16) -> io::Result<Child> {
     let begun = Instant::now();
     loop {
@@ -193,11 +194,12 @@ fn is_ready(port: u16) -> io::Result<bool> {
     Ok(answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 2"))
 }
 
-/// The first of some free ports behind each other, of which the second ones are free, too.
+/// Returns the first of `count` consecutive free ports whose second ports are also free.
 fn free_ports(count: u16) -> io::Result<u16> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..1000 {
-        // Below the ports that clients get, and so that none of the second ones is beyond the last.
+        // Below the ephemeral ports of clients, and low enough that every second port is a valid
+        // port.
         let base = 12_000 + (random() % 9_000) as u16;
         let ports = base..base + count;
         if ports.flat_map(|port| [port, port + SECOND_PORTS]).all(is_free) {

@@ -1,8 +1,8 @@
-//! Counts requests and bytes, of all stores that this program uses.
+//! Counts requests and bytes, for all stores that this program uses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Requests that read objects.
@@ -13,15 +13,15 @@ pub enum Counter {
     List,
     /// Requests that delete.
     Delete,
-    /// Requests that were sent again.
+    /// Requests that were retried.
     Retries,
-    /// Bytes of what was sent.
+    /// Bytes of sent bodies.
     SentBytes,
-    /// Bytes of what came back.
+    /// Bytes of received bodies.
     ReceivedBytes,
 }
 
-/// Name and meaning of each, in their order.
+/// The name and meaning of each counter, in the order of [`Counter`].
 const COUNTERS: [(&str, &str); 7] = [
     ("s3_get_requests", "requests to S3 stores that read objects"),
     ("s3_put_requests", "requests that write objects, or parts of them"),
@@ -35,13 +35,13 @@ const COUNTERS: [(&str, &str); 7] = [
 static COUNTS: [AtomicU64; COUNTERS.len()] = [const { AtomicU64::new(0) }; COUNTERS.len()];
 
 impl Counter {
-    /// Counts.
+    /// Increases the counter.
     pub fn add(self, count: usize) {
         COUNTS[self as usize].fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
-/// Name, meaning and value of each counter, once a store was asked; before that, none.
+/// Returns the name, meaning and value of each counter. The list is empty until the first request.
 #[must_use]
 pub fn counters() -> Vec<(&'static str, &'static str, u64)> {
     let values: Vec<u64> = COUNTS.iter().map(|count| count.load(Ordering::Relaxed)).collect();

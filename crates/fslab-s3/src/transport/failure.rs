@@ -1,4 +1,4 @@
-//! Why a request failed: what that says of the store, of the object, and of trying again.
+//! Failures of requests: their cause, and whether a retry may succeed.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -11,40 +11,40 @@ use rustix::io::Errno;
 use crate::answers;
 use crate::credentials::Access;
 
-/// Characters of a store's message that are shown.
+/// The maximum number of characters shown of a store's message.
 const SHOWN_CHARS: usize = 200;
 
-/// What a failure means.
+/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The store can't be asked now. That says nothing of what it holds.
+    /// The store can't be reached or used now. Its contents are unknown.
     Unavailable,
-    /// There is no such bucket.
+    /// The bucket does not exist.
     NoBucket,
-    /// The store refuses these credentials this request.
+    /// The store denies this request with these credentials.
     Denied,
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// A condition does not hold: somebody else wrote the object.
+    /// A condition does not hold: another process wrote the object.
     Condition,
-    /// The store takes no more.
+    /// The store is full.
     Full,
-    /// The store can't do this.
+    /// The store does not support this request.
     Unsupported,
-    /// What came back is not what was asked for.
+    /// The answer does not fit the request.
     Wrong,
 }
 
-/// A request that failed, in one line without secrets.
+/// A failed request, described in one line without secrets.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What it means.
+    /// The cause.
     pub cause: Cause,
     /// Whether the same request may succeed soon.
     pub is_transient: bool,
-    /// How long the store wants to be left alone.
+    /// The delay that the store requested.
     pub retry_after: Option<Duration>,
-    /// Whether an earlier attempt may have done what the last one failed to do.
+    /// Whether an earlier attempt may have succeeded.
     pub is_ambiguous: bool,
     text: String,
 }
@@ -55,38 +55,38 @@ impl Failure {
         Self { cause, is_transient, retry_after, is_ambiguous, text }
     }
 
-    /// An answer that can't be right.
+    /// Returns the failure for an invalid answer.
     pub fn wrong(text: impl Into<String>) -> Self {
         Self::new(Cause::Wrong, text.into())
     }
 
-    /// A failure of this machine.
+    /// Returns the failure for an error of this machine.
     pub fn local(error: &io::Error) -> Self {
         Self::new(Cause::Unavailable, error.to_string())
     }
 
-    /// The same, worth another attempt.
+    /// Marks the failure as worth a retry.
     pub fn transient(mut self) -> Self {
         self.is_transient = true;
         self
     }
 
-    /// The same, as the failure of an attempt: those before it may have been done.
+    /// Marks the failure as that of the given attempt: earlier attempts may have succeeded.
     pub fn after(mut self, attempt: u32) -> Self {
         self.is_ambiguous = attempt > 1 || self.cause == Cause::Unavailable;
         self
     }
 
-    /// A connection on which nothing moves.
+    /// Returns the failure for a connection without progress.
     pub fn stalled(access: &Access, limit: Duration) -> Self {
         let (host, limit) = (access.host(), limit.as_secs());
         let text = format!("the store at {host} does not answer within {limit} s");
         Self::new(Cause::Unavailable, text).transient()
     }
 
-    /// A connection that can't be made or ended early.
+    /// Returns the failure for a connection that can't be made or that ended early.
     pub fn of_connection(error: &reqwest::Error, access: &Access) -> Self {
-        // The last cause says most; the others repeat the address.
+        // The innermost cause is the most specific; the others repeat the address.
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;
@@ -97,7 +97,7 @@ impl Failure {
         Self::new(Cause::Unavailable, text).transient()
     }
 
-    /// An answer of the store that reports an error.
+    /// Returns the failure for an error status.
     pub fn of_status(
         status: StatusCode,
         headers: &HeaderMap,
@@ -125,7 +125,7 @@ impl Failure {
             }
             _ => "",
         };
-        // Before it is cut: a part of a key is too much, too.
+        // Keys are removed before the text is cut, because a part of a key is also secret.
         let words = shown(&access.scrubbed(&words));
         let text = format!("the store at {} answers {words}{hint}", access.host());
         let mut failure = Self::new(cause, text);
@@ -134,7 +134,7 @@ impl Failure {
         failure
     }
 
-    /// As errors of the system, which engines know.
+    /// Converts the failure into an I/O error that the engines understand.
     pub fn into_io(self) -> io::Error {
         let kind = match self.cause {
             Cause::Unavailable | Cause::NoBucket => ErrorKind::NotConnected,
@@ -142,14 +142,14 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // That says nothing of what the store holds: `InvalidData` would be damage.
+            // These causes do not show what the store holds: `InvalidData` would mean damage.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)
     }
 }
 
-/// Engines know a full archive by its number.
+/// Returns `ENOSPC`, by which the engines recognise a full archive.
 fn full(failure: Failure) -> io::Error {
     tracing::warn!("{failure}");
     io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error())
@@ -163,7 +163,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a status and the code in its body mean, and whether the request is worth another attempt.
+/// Returns the cause for a status and error code, and whether the request is worth a retry.
 fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
     match (status.as_u16(), code) {
         (_, "NoSuchBucket" | "InvalidBucketName") => (Cause::NoBucket, false),
@@ -181,10 +181,10 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
             (Cause::Unavailable, true)
         }
         (412, _) => (Cause::Condition, false),
-        // Two conditional writes at a time: neither may have been done.
+        // Two conditional writes at the same time: neither may have succeeded.
         (409, _) => (Cause::Condition, true),
         (404, "NoSuchKey" | "NoSuchUpload") => (Cause::NotFound, false),
-        // Of a proxy on the way, perhaps: it does not say that there is no such object.
+        // Possibly from a proxy: this does not prove that the object is missing.
         (404, _) => (Cause::Unavailable, true),
         (401 | 407, _) => (Cause::Unavailable, false),
         (403, _) => (Cause::Denied, false),
@@ -194,13 +194,13 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
     }
 }
 
-/// Seconds; a date is not looked at.
+/// Parses the header as seconds. A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse::<u32>().ok()?;
     Some(Duration::from_secs(seconds.into()))
 }
 
-/// Text of others for a message of one line.
+/// Prepares a foreign text for a one-line message.
 fn shown(text: &str) -> String {
     let line = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     line.take(SHOWN_CHARS).collect()

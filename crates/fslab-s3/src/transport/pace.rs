@@ -1,11 +1,11 @@
-//! Whether bytes move.
+//! Tracks whether bytes move.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Bytes that count as progress: an answer that trickles more slowly is stalled.
+/// The number of bytes that counts as progress. A slower answer is stalled.
 const PROGRESS_BYTES: usize = 1024;
 
 /// The progress of one request.
@@ -15,20 +15,20 @@ pub struct Pace {
 }
 
 struct State {
-    /// When the request is stalled, unless bytes move before.
+    /// The time at which the request is stalled unless bytes move before.
     deadline: Instant,
-    /// Bytes that moved since it was set.
+    /// The bytes moved since the deadline was set.
     moved: usize,
 }
 
 impl Pace {
-    /// A request that begins now.
+    /// Starts the progress of a request now.
     pub fn new(limit: Duration) -> Self {
         let state = State { deadline: Instant::now() + limit, moved: 0 };
         Self { limit, state: Mutex::new(state) }
     }
 
-    /// Notes that bytes moved.
+    /// Records moved bytes.
     pub fn moved(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.moved = state.moved.saturating_add(bytes);
@@ -37,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// Returns once nothing has moved for the limit.
+    /// Returns when nothing has moved for the limit.
     pub async fn stalled(&self) {
         loop {
             let deadline = self.state.lock().deadline;

@@ -1,4 +1,4 @@
-//! A store that fails: what is acknowledged is there, what is read is right, nothing is left over.
+//! A failing store: acknowledged data exists, read data is right, and nothing is left over.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -10,8 +10,8 @@ use fslab_tier::archive::conformance::broken_promises;
 
 use crate::support::{TIER, World, contents, files, listed, noise, write};
 
-/// Requests that a fault can meet, by method and by what their targets hold, and whether they are
-/// met while the archive is opened.
+/// The requests that a fault can meet: the method, a part of the target, and whether the request
+/// happens while the archive is opened.
 const CALLS: &[(&str, &str, bool)] = &[
     ("GET", "/archive.toml", true),
     ("PUT", "/probe/", true),
@@ -59,8 +59,8 @@ fn told(code: &str) -> String {
     format!("<Error><Code>{code}</Code><Message>no</Message></Error>")
 }
 
-/// Writes a small and a large container, replaces one, reads all, and deletes one. What went well
-/// has to hold; answers what is in the archive then, as far as that is known.
+/// Writes a small and a large container, replaces one, reads all and deletes one. Checks the
+/// results of the successful calls. Returns the containers that must exist afterwards.
 fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
     let mut held = Vec::new();
     for (number, length) in [(1, 100), (2, large), (3, 50)] {
@@ -75,7 +75,7 @@ fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
     }
     for (number, bytes) in &held {
         match contents(archive, files(*number)) {
-            // Bits that change in an answer are found by whoever knows the hash of a block.
+            // A reader that knows the hash of a block detects flipped bits in an answer.
             Ok(found) => {
                 let wrong = found.iter().zip(bytes).filter(|(one, other)| one != other).count();
                 assert!(found.len() == bytes.len() && wrong <= 1, "{number}: {wrong} wrong");
@@ -86,7 +86,7 @@ fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
     if archive.delete(files(1)).is_ok() {
         held.retain(|(number, _)| *number != 1);
     } else if !listed(archive).is_ok_and(|found| found.iter().any(|(id, _)| id.0[0] == 1)) {
-        // It may have been deleted, or not.
+        // The container may have been deleted or not.
         held.retain(|(number, _)| *number != 1);
     }
     held
@@ -98,14 +98,14 @@ fn archive_over_a_store_in_memory_keeps_its_promises() {
     assert_eq!(broken_promises(&*world.open()), Vec::<String>::new());
 }
 
-/// Each fault, once at each call: nothing that was acknowledged is lost, nothing wrong is read, and
-/// no parts are left after the next start.
+/// Each fault, once at each request: no acknowledged data is lost, no wrong data is read, and the
+/// next start leaves no unfinished parts.
 #[test]
 fn no_fault_loses_or_changes_what_was_acknowledged() {
     for fault in faults() {
         let world = World::new();
         for (method, target, is_at_open) in CALLS {
-            // What is sent in parts has more than one.
+            // A multipart upload needs more than one part.
             let is_in_parts = target.contains("upload") || target.contains("part");
             let large = if is_in_parts { (8 << 20) + 5 } else { 1000 };
             let meet = || world.proxy.add(method, target, fault.clone(), 1);
@@ -153,7 +153,8 @@ fn one_failure_is_retried_and_many_make_the_store_unavailable() {
     assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
 }
 
-/// Only a store that says so has lost an object; damage is only what was read back.
+/// An object is lost only if the store reports it missing. It is damaged only if its contents were
+/// read back.
 #[test]
 fn odd_answers_are_neither_damage_nor_loss() {
     let world = World::new();
@@ -252,7 +253,7 @@ fn redirects_are_not_followed() {
     assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// A damaged object is deleted only once the one in its place was read back.
+/// A damaged object is deleted only after its replacement was read back.
 #[test]
 fn replaced_object_stays_until_the_new_one_was_read_back() {
     let world = World::new();
@@ -275,14 +276,14 @@ fn replaced_object_stays_until_the_new_one_was_read_back() {
     assert_eq!(world.store.keys("/files/").len(), 1);
 }
 
-/// Other programs' uploads are theirs, and what does not bear our names is.
+/// Uploads of other programs are kept, and so are uploads whose keys are not fslab's.
 #[test]
 fn only_own_unfinished_uploads_are_dropped_at_the_next_start() {
     let world = World::new();
     let archive = world.open();
     let mut upload = archive.begin(files(1)).unwrap();
     upload.write(&noise(1, 9 << 20)).unwrap();
-    // As if the process were killed: nobody drops the parts, nor gives back the lease.
+    // As if the process were killed: nothing aborts the upload or releases the lease.
     std::mem::forget(upload);
     std::mem::forget(archive);
     let foreign = ["a/b/files/x", "a/b/other", "a/bc/x"];

@@ -1,4 +1,4 @@
-//! Archives in stores: real ones, and one in memory behind a proxy that makes faults.
+//! Archives in stores: real servers, and an in-memory store behind a proxy that injects faults.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod faults;

@@ -11,7 +11,7 @@ use fslab_vfs_testing::skip::skip;
 
 use crate::support::{ARCHIVE, SHORT, TIER, contents, files, listed, noise, write};
 
-/// Starts a server, or tells why the test is skipped.
+/// Starts a server, or reports why the test is skipped.
 fn started(server: std::io::Result<Server>, test: &str) -> Option<Server> {
     match server {
         Ok(server) => Some(server),
@@ -31,7 +31,7 @@ impl Identities for Same {
     }
 }
 
-/// In one test, since the server takes longest to start.
+/// All checks are in one test, since starting the server takes longest.
 #[test]
 fn seaweedfs_keeps_promises_and_survives_a_split_brain() {
     let Some(server) = started(Server::seaweedfs(), "servers::seaweedfs") else { return };
@@ -49,8 +49,8 @@ fn seaweedfs_keeps_promises_and_survives_a_split_brain() {
     unfinished_upload(&proxy, &place, server.port());
 }
 
-/// A writer is cut off past its lease, another one takes over, the writer goes on, and the deletes
-/// that were held up arrive.
+/// A writer is cut off beyond the end of its lease and another one takes over. Then the first
+/// writer resumes, and its delayed deletes arrive.
 fn split_brain(proxy: &Proxy, place: &Place, direct: &Place) {
     let first = place.open(TIER, None).unwrap();
     write(&*first, files(1), b"old").unwrap();

@@ -1,4 +1,4 @@
-//! A store in memory behind a proxy, and what tests do with archives there.
+//! An in-memory store behind a proxy, and operations on archives for tests.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use fslab_tier::archive::{Archive, Container, ContainerKind};
 pub const TIER: Id = Id([0x77; 16]);
 pub const ARCHIVE: Id = Id([0x11; 16]);
 
-/// Options for tests: nobody waits long.
+/// The options of tests, with short timeouts.
 pub const SHORT: &str = "a/b;lease=2;stall=5";
 
-/// The same where a lease must not end because the machine is busy.
+/// The same with a longer lease, for tests in which the lease must not end on a busy machine.
 pub const LONG: &str = "a/b;lease=20;stall=5";
 
 /// A store with an archive, behind a proxy.
@@ -30,12 +30,12 @@ impl World {
         Self { store, proxy }
     }
 
-    /// The archive, behind the proxy.
+    /// Returns the archive, through the proxy.
     pub fn place(&self) -> Place {
         Place::new(self.proxy.port(), SHORT).unwrap()
     }
 
-    /// The archive, past the proxy.
+    /// Returns the archive, without the proxy.
     pub fn direct(&self) -> Place {
         Place::new(self.store.port(), SHORT).unwrap()
     }
@@ -68,7 +68,7 @@ pub fn listed(archive: &dyn Archive) -> io::Result<Vec<(Id, u64)>> {
     Ok(found)
 }
 
-/// Bytes without a pattern that a wrong range would have, too.
+/// Returns bytes without a pattern, so that a wrong range has different bytes.
 pub fn noise(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u32::from(seed).wrapping_mul(2_654_435_761).wrapping_add(12_345);
     let mut next = || {

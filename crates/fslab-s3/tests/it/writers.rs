@@ -1,4 +1,5 @@
-//! Two writers: only one writes, and the other destroys nothing, however late its requests arrive.
+//! Two writers: only one writes, and the requests of the other destroy nothing, however late they
+//! arrive.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ fn writer(number: u8) -> Writer {
     Writer { mark, tree, since: Default::default(), openings: None }
 }
 
-/// Cuts the first writer off, and lets a second one take over once the lease has ended.
+/// Cuts off the first writer, and lets a second one take over after the end of the lease.
 fn taken_over(world: &World) -> Arc<dyn Archive> {
     world.proxy.add("", "", Fault::Reset, u32::MAX);
     world.direct().open(TIER, None).unwrap()
@@ -57,7 +58,7 @@ fn former_writer_stops_writing_and_deletes_nothing() {
     write(&*second, files(3), b"by the second").unwrap();
 }
 
-/// A DELETE that reaches the store long after somebody else wrote the container anew.
+/// A DELETE reaches the store long after another writer has written the container again.
 #[test]
 fn delayed_delete_removes_nothing_that_is_needed() {
     let world = World::new();
@@ -80,8 +81,8 @@ fn delayed_delete_removes_nothing_that_is_needed() {
     assert_eq!(contents(&*third, files(2)).unwrap(), b"kept");
 }
 
-/// A mark that reaches the store after a take-over: its writer's renewal failed, so that it deletes
-/// nothing, and nobody else does either.
+/// A mark reaches the store after a take-over. Its writer's renewal failed, so it deletes nothing,
+/// and no other writer does either.
 #[test]
 fn delayed_mark_deletes_nothing() {
     let world = World::new();
@@ -241,7 +242,7 @@ fn only_one_tree_writes_until_another_takes_over() {
     assert_eq!(second.refusal(), None);
     second.delete(files(1)).unwrap();
     drop(second);
-    // Which tree writes is known even where the lease was lost.
+    // The writing tree is known even if the lease was lost.
     world.store.remove("a/b/lease");
     assert!(place.open(TIER, Some(writer(1))).unwrap().refusal().is_some());
 }

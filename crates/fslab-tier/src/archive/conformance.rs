@@ -1,4 +1,4 @@
-//! What every archive promises, of whatever kind it is.
+//! The conformance checks for every kind of archive.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use super::{Archive, Container, ContainerKind};
 use crate::id::Id;
 
-/// A promise that was broken, or an error of the archive.
+/// The result of a check. The error is a broken promise or an error of the archive.
 type Checked = io::Result<()>;
 
 /// A check, with its name.
@@ -24,7 +24,7 @@ const CASES: &[Case] = &[
     ("large_container_is_whole", large_is_whole),
 ];
 
-/// Checks an archive that is empty; it is empty again afterwards. Returns what it does wrong.
+/// Checks an empty archive, which is empty again afterwards. Returns the failed checks.
 #[must_use]
 pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
     let run = |(name, check): &Case| {
@@ -51,7 +51,7 @@ fn files(number: u8) -> Container {
 
 fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> Checked {
     let mut upload = archive.begin(container)?;
-    // In pieces that fit nothing.
+    // The size of a piece divides no block or part.
     bytes.chunks(100_003).try_for_each(|piece| upload.write(piece))?;
     upload.finish()
 }
@@ -69,7 +69,7 @@ fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Identities and lengths, each with how often it was told.
+/// Returns identities and lengths, with the number of times that each was listed.
 fn listed(archive: &dyn Archive, kind: ContainerKind) -> io::Result<BTreeMap<(Id, u64), u32>> {
     let mut found = BTreeMap::new();
     archive.list(kind, &mut |id, length| *found.entry((id, length)).or_insert(0) += 1)?;

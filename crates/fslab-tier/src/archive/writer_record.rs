@@ -1,12 +1,12 @@
-//! What an archive of any kind says of the tree that writes to it.
+//! The record of the tree that writes to an archive, for archives of any kind.
 //!
 //! Two trees of one tier, such as a rebuilt one beside the original, must not both write to an
-//! archive: each would delete what only the other needs. So a record in the archive names the
-//! writing tree, until a user has another one take over. Other trees only read.
+//! archive: each would delete data that only the other needs. So a record in the archive names the
+//! writing tree, until a user makes another one take over. Other trees can only read.
 //!
-//! A copy of a tree has the same identity. So each opening for writing has a number, which both the
-//! archive and the tree keep: a copy that did not open the archive last has another number, and
-//! only reads.
+//! A copy of a tree has the same identity. So each opening for writing has an identifier, which
+//! both the archive and the tree keep. A copy that was not the last to open the archive has another
+//! identifier, and can only read.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::writer::{Openings, Writer};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// What an archive says of the tree that writes to it.
+/// The record of the tree that writes to an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriterRecord {
     writer: Id,
@@ -24,25 +24,25 @@ pub struct WriterRecord {
     host: String,
     /// Seconds since 1970.
     since: i64,
-    /// The last opening of the archive to write.
+    /// The last opening of the archive for writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     opening: Option<Id>,
-    /// When that was, in seconds since 1970.
+    /// The time of the last opening, in seconds since 1970.
     opened: i64,
 }
 
-/// The record of an archive, as it was found.
+/// The record found in an archive.
 pub enum FoundRecord {
-    /// There is none.
+    /// The archive has no record.
     Nothing,
-    /// It names a tree.
+    /// The record names a tree.
     Tree(WriterRecord),
-    /// It can't be read.
+    /// The record can't be read.
     Damaged,
 }
 
 impl WriterRecord {
-    /// The record of a tree that begins to write.
+    /// Returns the record of a tree that begins to write.
     #[must_use]
     pub fn of(writer: &Writer) -> Self {
         let system = rustix::system::uname();
@@ -56,14 +56,15 @@ impl WriterRecord {
         }
     }
 
-    /// The record of a tree that opens an archive to write, after the one that was there. The tree
-    /// notes the opening first.
+    /// Returns the record of a tree that opens an archive for writing, based on the previous
+    /// record. The tree stores the opening first.
     #[must_use]
     pub fn of_opening(writer: &Writer, archive: Id, known: Option<&Self>) -> Self {
         let before = known.and_then(|known| known.opening);
         let begin = |openings: &Openings| match openings.begin(archive, before) {
             Ok(opening) => Some(opening),
-            // Whoever has no room may write all the same: both keep what they said before.
+            // A tree without space for the xattr may still write: tree and archive keep their
+            // previous openings.
             Err(error) => {
                 tracing::warn!(
                     "the tree's root takes no xattr ({error}): the tree can't be told from a copy \
@@ -82,23 +83,23 @@ impl WriterRecord {
         }
     }
 
-    /// The record of a tree that takes an archive over. The tree notes the opening first.
+    /// Returns the record of a tree that takes over an archive. The tree stores the opening first.
     ///
     /// # Errors
-    /// Errors of the tree.
+    /// Fails if the tree can't store the opening.
     pub fn of_take_over(writer: &Writer, archive: Id) -> Result<Self> {
         let openings = writer.openings.as_ref();
         let opening = openings.map(|openings| openings.begin(archive, None)).transpose();
         Ok(Self { opening: opening.map_err(Error::below(b""))?, ..Self::of(writer) })
     }
 
-    /// What another tree is told.
+    /// Returns the message for another tree.
     fn told(&self) -> String {
         let since = date(self.since);
         format!("is written by another tree, {} on {}, since {since}", self.tree, self.host)
     }
 
-    /// What a copy of the tree is told.
+    /// Returns the message for a copy of the tree.
     fn told_to_copy(&self) -> String {
         let opened = date(self.opened);
         format!(
@@ -108,7 +109,7 @@ impl WriterRecord {
         )
     }
 
-    /// Who it is, since when, and when it opened the archive last.
+    /// Describes the holder, with the times since when it writes and of its last opening.
     #[must_use]
     pub fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
@@ -116,7 +117,8 @@ impl WriterRecord {
         format!("is held by {tree} on {host} since {since}, opened last at {opened}")
     }
 
-    /// Whether a tree, and no copy of it, opened an archive last, as far as that can be told.
+    /// Returns whether this tree, rather than a copy of it, was the last to open an archive.
+    /// Returns `true` if that is unknown.
     fn is_of_last_opening(&self, writer: Option<&Writer>, archive: Id) -> Result<bool> {
         let openings = writer.and_then(|writer| writer.openings.as_ref());
         match (openings, self.opening) {
@@ -127,15 +129,16 @@ impl WriterRecord {
 }
 
 impl FoundRecord {
-    /// Why a tree may only read an archive of this identity and name, and what to do about it; none
-    /// if it may write. One that can't tell who it is may write where no other does.
+    /// Returns why a tree may only read an archive of this identity and name, with the remedy, or
+    /// `None` if the tree may write. A tree without a known identity may write if no other tree
+    /// does.
     ///
-    /// An archive that `is_fresh` was never written to. Where another one names no tree, the tree
-    /// that wrote there could not record itself, and one that was made of the archive since only
-    /// reads it.
+    /// An archive that `is_fresh` was never written to. If an archive that is not fresh names no
+    /// tree, its writer could not record itself. A tree rebuilt from that archive since then can
+    /// only read it.
     ///
     /// # Errors
-    /// Errors of the tree.
+    /// Fails if the tree's openings can't be read.
     pub fn refusal(
         self,
         (id, name): (Id, &str),
@@ -167,7 +170,7 @@ impl FoundRecord {
     }
 }
 
-/// A date, of seconds since 1970.
+/// Formats seconds since 1970 as a date.
 pub(super) fn date(seconds: i64) -> String {
     let date = jiff::Timestamp::from_second(seconds);
     date.map_or_else(|_| seconds.to_string(), |date| date.to_string())

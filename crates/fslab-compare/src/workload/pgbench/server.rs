@@ -1,8 +1,8 @@
-//! A PostgreSQL server of one run: made, started and stopped here, reached by a socket alone.
+//! A PostgreSQL server for one run, created, started and stopped here. It listens only on a socket.
 //!
-//! PostgreSQL refuses to be run by root. As another user it could not pass directories that only
-//! root may, so it is given the capabilities that let it; and since its access(2) would ignore
-//! them in a process whose user was changed, the kernel is told not to take them away.
+//! PostgreSQL refuses to run as root. Another user can't pass directories that only root may pass,
+//! so the server gets capabilities for that. Its access(2) would ignore them in a process that
+//! changed its user, so a securebit tells the kernel to keep them.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -19,42 +19,42 @@ use crate::error::{Error, Result};
 use crate::workload::application::{find, require, word};
 use crate::workload::program::{Program, Started};
 
-/// Debian keeps the server's programs out of `PATH`, a directory for each version.
+/// The directory of Debian's server programs, one subdirectory per version. They are not in `PATH`.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// What a server needs to work below a directory that only root may pass.
+/// The capabilities for working below a directory that only root may pass.
 const CAPABILITIES: &str = "+dac_override,+dac_read_search";
 
-/// The database user, who needs no password on the socket.
+/// The database user, which needs no password on the socket.
 const USER: &str = "fslab";
 
-/// A server has so long to end in order.
+/// The time limit for an orderly shutdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sockets may have paths of 107 bytes.
+/// The maximum length of a socket path, in bytes.
 const SOCKET_PATH_MOST: usize = 107;
 
-/// The socket's name in its directory.
+/// The name of the socket in its directory.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// Whether a directory in this one has a path short enough for a socket.
+/// Returns whether a subdirectory of this directory has a path short enough for a socket.
 pub(super) fn fits(directory: &Path) -> bool {
     directory.join("pg123456").join(SOCKET).as_os_str().len() <= SOCKET_PATH_MOST
 }
 
-/// PostgreSQL as it is installed, and the user who runs it.
+/// The installed PostgreSQL, and the user that runs it.
 pub(super) struct Postgres {
     programs: PathBuf,
-    /// User and group, where root must not do it itself.
+    /// The user and group, if this process is root and must not run the server itself.
     account: Option<(u32, u32)>,
     buffers: u64,
 }
 
 impl Postgres {
-    /// Finds it.
+    /// Finds the installed PostgreSQL.
     ///
     /// # Errors
-    /// Where it, or the user who is to run it, is missing.
+    /// Fails if PostgreSQL, or the user that is to run it, is missing.
     pub fn find(account: &str, buffers: u64) -> Result<Self> {
         let missing = Error::MissingProgram {
             workload: "pgbench",
@@ -77,13 +77,13 @@ impl Postgres {
         Ok(Self { programs, account, buffers })
     }
 
-    /// Makes a file or directory the server's own.
+    /// Gives a file or directory to the server's user.
     pub fn give(&self, path: &Path) -> Result<()> {
         let Some((user, group)) = self.account else { return Ok(()) };
         chown(path, Some(user), Some(group)).map_err(Error::file(path))
     }
 
-    /// Makes an empty database cluster in a new directory.
+    /// Creates an empty database cluster in a new directory.
     pub fn make_database(&self, data: &Path, interrupt: &Interrupt) -> Result<()> {
         fs::create_dir(data).map_err(Error::file(data))?;
         self.give(data)?;
@@ -95,7 +95,7 @@ impl Postgres {
         Program::new(&words, Path::new("/")).run(interrupt)
     }
 
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it is ready.
     pub fn start<'a>(
         &'a self,
         data: &Path,
@@ -114,7 +114,7 @@ impl Postgres {
             format!("unix_socket_directories={}", word(socket)?),
             format!("shared_buffers={}kB", self.buffers >> 10),
             "port=5432".to_owned(),
-            // Nothing outside of the target that a killed server would leave.
+            // A killed server must leave nothing outside the target.
             "dynamic_shared_memory_type=mmap".to_owned(),
         ];
         let mut words = self.words("postgres", &["-D"])?;
@@ -126,7 +126,7 @@ impl Postgres {
         Ok(server)
     }
 
-    /// The words of a command of the server's user.
+    /// Returns the words of a command that runs as the server's user.
     fn words(&self, program: &str, options: &[&str]) -> Result<Vec<String>> {
         let mut words = Vec::new();
         if let Some((user, group)) = self.account {
@@ -142,7 +142,8 @@ impl Postgres {
     }
 }
 
-/// Where PostgreSQL's programs may be: beside `postgres` in `PATH`, then the latest version.
+/// Returns the possible directories of PostgreSQL's programs: that of `postgres` in `PATH`, then
+/// the latest version.
 fn directories() -> Vec<PathBuf> {
     let in_path = find("postgres").and_then(|path| path.canonicalize().ok());
     let in_path = in_path.and_then(|path| path.parent().map(Path::to_owned));
@@ -170,21 +171,21 @@ fn numbers_of(account: &str) -> Result<(u32, u32)> {
     })
 }
 
-/// A running server; ended when dropped.
+/// A running server, which is stopped when dropped.
 pub(super) struct Server<'a> {
     postgres: &'a Postgres,
-    /// `None` once it was stopped.
+    /// `None` after the server was stopped.
     started: Option<Started>,
     socket: &'a Path,
 }
 
 impl Server<'_> {
-    /// The directory of its socket.
+    /// Returns the directory of the socket.
     pub fn socket(&self) -> &Path {
         self.socket
     }
 
-    /// The words of a client's command.
+    /// Returns the words of a client's command.
     pub fn client(&self, program: &str, options: &[&str]) -> Result<Vec<String>> {
         let mut words = vec![word(&self.postgres.programs.join(program))?];
         words.extend(["-h".to_owned(), word(self.socket)?, "-p".to_owned(), "5432".to_owned()]);
@@ -194,20 +195,20 @@ impl Server<'_> {
         Ok(words)
     }
 
-    /// What a query answers, in psql's plain form.
+    /// Returns the result of a query in psql's unaligned format.
     pub fn query(&self, query: &str, interrupt: &Interrupt) -> Result<String> {
         let words = self.client("psql", &["-X", "-A", "-t", "-q", "-c", query])?;
         let answer = Program::new(&words, self.socket).output_of(interrupt)?;
         Ok(String::from_utf8_lossy(&answer).trim().to_owned())
     }
 
-    /// Processor time of the server and of the processes that have served clients to their end.
+    /// Returns the processor time of the server and of its finished backend processes.
     pub fn processor_time(&self) -> Result<ProcessorTime> {
         let Some(started) = &self.started else { return Ok(ProcessorTime::default()) };
         family_time_of(started.id()).map_err(Error::file("/proc".as_ref()))
     }
 
-    /// Ends it in order: everything is written to its files.
+    /// Shuts the server down in order: all data is written to its files.
     pub fn stop(mut self) -> Result<()> {
         let Some(started) = self.started.take() else { return Ok(()) };
         let status = started.end(Signal::INT, PATIENCE)?;
@@ -217,7 +218,7 @@ impl Server<'_> {
         Err(Error::Failed(format!("the PostgreSQL server ended badly ({status})")))
     }
 
-    /// The last line of the file `postmaster.pid` says how far the server is.
+    /// Waits for the server. The last line of the file `postmaster.pid` shows its state.
     fn wait_until_ready(&mut self, file: &Path, interrupt: &Interrupt) -> Result<()> {
         loop {
             if let Some(started) = &mut self.started
@@ -238,7 +239,7 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
-    /// In order all the same: its other processes hold files of the target.
+    /// Shuts the server down in order, because its other processes hold files of the target open.
     fn drop(&mut self) {
         let Some(started) = self.started.take() else { return };
         if let Err(error) = started.end(Signal::INT, PATIENCE) {

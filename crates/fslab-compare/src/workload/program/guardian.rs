@@ -1,5 +1,5 @@
-//! A process that outlives this one where this one is killed, and then ends the programmes that it
-//! left: a kernel ends at most the children of a killed process, not what they started.
+//! A process that outlives this one if it is killed, and then ends the remaining programs. The
+//! kernel can end the children of a killed process, but not their descendants.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
-/// Holds process groups by their numbers until its input ends, which the death of the writer does.
-/// A database ends in order by SIGINT: it writes its checkpoint and removes its System V shared
-/// memory. So the groups are killed only when their leaders have ended, or after a minute.
+/// Keeps the numbers of process groups until its input ends, which happens when the writer dies.
+/// Then it sends SIGINT, which shuts a database down in order: the database writes its checkpoint
+/// and removes its System V shared memory. The groups are killed only when their leaders have
+/// ended, or after a minute.
 const SCRIPT: &str = r#"
 held=
 while read -r word group; do
@@ -38,11 +39,11 @@ done
 for group in $held; do kill -s KILL -- "-$group"; done
 "#;
 
-/// One for all comparisons of this process.
+/// The guardian of all comparisons of this process.
 static GUARDIAN: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
 
-/// Starts it, unless it is there. It must not be started later than the first bound on memory: it
-/// would stay in that group.
+/// Starts the guardian, unless it is running. Call this before the first memory limit is set,
+/// because the guardian would stay in that control group.
 pub(crate) fn start() -> Result<()> {
     if GUARDIAN.get().is_some() {
         return Ok(());
@@ -53,17 +54,17 @@ pub(crate) fn start() -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(failed)?;
     let input = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
-    // Where another thread was first, this one ends by its input.
+    // If another thread was first, this guardian ends because its input is closed.
     drop(GUARDIAN.set(Mutex::new(input)));
     Ok(())
 }
 
-/// Has it end a process group where this process dies.
+/// Registers a process group to be ended if this process dies.
 pub(super) fn hold(group: u32) {
     tell("hold", group);
 }
 
-/// A group has ended.
+/// Unregisters a process group that has ended.
 pub(super) fn release(group: u32) {
     tell("release", group);
 }

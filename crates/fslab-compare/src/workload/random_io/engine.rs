@@ -1,4 +1,4 @@
-//! How requests are made: by a thread for each at a time, or by io_uring.
+//! Makes requests, either with one thread per request in flight or through io_uring.
 
 use std::fs::OpenOptions;
 use std::hint::spin_loop;
@@ -20,23 +20,23 @@ use crate::workload::crew::Hand;
 use fslab_stats::Directions;
 use fslab_sys::io_ring::{AlignedBuffer, Direction, Ring};
 
-/// A file that is read and written at random.
+/// A file with random reads and writes.
 pub(super) struct Place<'a> {
     pub path: &'a str,
     pub block: u64,
-    /// Past the page cache.
+    /// Whether to use direct I/O.
     pub is_direct: bool,
-    /// What is written.
+    /// The contents to write.
     pub contents: &'a Pool,
 }
 
-/// A sleep may last so much longer than asked; the rest is waited on the processor.
+/// The margin for late wake-ups after a sleep. The rest of the wait is a busy loop.
 const SLEEP_ERROR: Duration = Duration::from_micros(150);
 
-/// A sleeping worker looks this often at whether it must stop.
+/// Interval at which a sleeping worker checks for an interrupt.
 const SLEEP_MOST: Duration = Duration::from_millis(100);
 
-/// One of several threads that make a request at a time.
+/// Runs one of several threads, with one request in flight each.
 pub(super) fn by_thread(hand: Hand<'_>, place: &Place<'_>, turns: &Turns) -> Result<Directions> {
     let access = if place.is_direct { Access::Direct } else { Access::ReadWrite };
     let file = hand.tree.open(place.path, access)?;
@@ -79,7 +79,7 @@ fn wait_until(due: Duration, turns: &Turns, hand: Hand<'_>) -> Result<()> {
     }
 }
 
-/// All requests of one kind of workers, so many at a time, by one thread.
+/// Runs all requests of one kind of workers from one thread, `depth` at a time.
 pub(super) fn by_ring(
     hand: Hand<'_>,
     root: &Path,
@@ -109,15 +109,15 @@ pub(super) fn by_ring(
 /// The requests of a ring.
 struct Queue {
     ring: Ring,
-    /// For each slot whether it writes, and since when its request is due.
+    /// For each slot, whether it writes and the time at which its request was due.
     begun: Vec<(bool, Duration)>,
-    /// The next one.
+    /// The next request.
     waiting: Option<Turn>,
     directions: Directions,
 }
 
 impl Queue {
-    /// Submits what is due and has a slot.
+    /// Submits the requests that are due, while slots are free.
     fn submit(&mut self, file: impl AsFd, place: &Place<'_>, turns: &Turns) -> Result<()> {
         while let Some((Turn { visit, due }, slot)) = self.waiting.zip(self.ring.free_slot()) {
             if due.is_some_and(|due| due > turns.elapsed()) {
@@ -136,7 +136,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a request to be done, or to be due.
+    /// Waits until a request completes or becomes due.
     fn wait(&mut self, turns: &Turns, hand: Hand<'_>) -> io::Result<()> {
         let due =
             self.waiting.and_then(|turn| turn.due).filter(|_| self.ring.free_slot().is_some());
@@ -144,7 +144,7 @@ impl Queue {
         if self.ring.in_flight() > 0 {
             return self.ring.wait(Some(left.unwrap_or(SLEEP_MOST).min(SLEEP_MOST)));
         }
-        // Being asked to stop is found by whoever calls.
+        // The caller checks for an interrupt.
         let until = due.unwrap_or_default().min(turns.elapsed() + SLEEP_MOST);
         wait_until(until, turns, hand).or(Ok(()))
     }
@@ -172,7 +172,7 @@ fn failed(operation: &'static str, path: &str) -> impl Fn(io::Error) -> Error {
     }
 }
 
-/// A machine without io_uring lacks something; any other error is a failure.
+/// Without io_uring the machine lacks a requirement; any other error is a failure.
 fn no_ring(source: io::Error) -> Error {
     match Errno::from_io_error(&source) {
         Some(Errno::NOSYS | Errno::PERM) => Error::NoIoUring { source },

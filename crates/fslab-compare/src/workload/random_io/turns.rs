@@ -1,9 +1,9 @@
-//! Which request comes next, and when: the order that workers share, until its end.
+//! The order and times of requests, shared by workers until the end.
 //!
-//! In a closed loop a request begins when the one before it is done: a target that stalls is asked
-//! less meanwhile, and the stall counts once. In an open loop each request has a time at which it
-//! is due, whatever became of those before, as users have who don't know of each other; what it
-//! waits behind others is part of its latency.
+//! In a closed loop a request begins when the previous one has completed. A stalled target receives
+//! fewer requests meanwhile, and the stall counts once. In an open loop each request is due at a
+//! planned time, whatever happened to earlier requests, as with independent users. The time that it
+//! waits for other requests is part of its latency.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use rand_pcg::Pcg64;
 use crate::workload::random_access::{Accesses, Draws, Visit};
 use fslab_sys::usage::Instant;
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Limit {
-    /// After so many requests.
+    /// After this number of requests.
     Count(u64),
-    /// After so long.
+    /// After this time.
     Time(Duration),
 }
 
-/// When requests are due.
+/// The times at which requests are due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arrivals {
-    /// Of a second, on average.
+    /// The mean rate, in requests per second.
     pub rate: f64,
-    /// Independent of each other (a Poisson process) rather than at even intervals.
+    /// Whether arrivals are independent (a Poisson process) rather than at even intervals.
     pub are_random: bool,
 }
 
-/// A request, and when it is due since the beginning.
+/// A request, and its due time since the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub visit: Visit,
@@ -58,7 +58,7 @@ struct Next {
 }
 
 impl Turns {
-    /// Begins now.
+    /// Starts the order now.
     pub fn new(accesses: &Accesses, limit: Limit, arrivals: Option<Arrivals>) -> Self {
         let next = Next {
             draws: Draws::new(accesses),
@@ -69,17 +69,17 @@ impl Turns {
         Self { started: Instant::now(), limit, arrivals, next: Mutex::new(next) }
     }
 
-    /// Since the beginning.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Requests that were taken.
+    /// Returns the number of requests taken.
     pub fn taken(&self) -> u64 {
         self.next.lock().taken
     }
 
-    /// The next request; `None` after the last.
+    /// Returns the next request, or `None` after the last.
     pub fn take(&self) -> Option<Turn> {
         let mut next = self.next.lock();
         let due = self.arrivals.map(|arrivals| next.due(arrivals));
@@ -97,7 +97,7 @@ impl Turns {
         Some(Turn { visit: next.draws.next()?, due })
     }
 
-    /// The blocks that were written, of the requests that were taken.
+    /// Returns the blocks written by the requests taken so far.
     pub fn written(&self, accesses: &Accesses) -> HashSet<u64> {
         let taken = Draws::new(accesses).take(self.taken() as usize);
         taken.filter(|visit| visit.writes).map(|visit| visit.block).collect()
@@ -105,7 +105,7 @@ impl Turns {
 }
 
 impl Next {
-    /// Even intervals are counted from the beginning, so that no error adds up.
+    /// Even intervals are computed from the start, so that rounding errors do not accumulate.
     fn due(&self, arrivals: Arrivals) -> Duration {
         let seconds =
             if arrivals.are_random { self.due } else { self.taken as f64 / arrivals.rate };
@@ -149,7 +149,8 @@ mod tests {
         assert!((dues[199] - 1.99).abs() < 1e-6 && dues[0] == 0.0);
     }
 
-    /// The intervals of a Poisson process have the rate's mean, and a deviation as large.
+    /// The intervals of a Poisson process have a mean of 1/rate, and a standard deviation equal to
+    /// it.
     #[test]
     fn random_arrivals_have_the_rate_and_the_spread_of_independent_users() {
         let random = Arrivals { rate: 1000.0, are_random: true };
