@@ -1,8 +1,10 @@
 //! Shares: together they equal the serial comparison, and a share run twice counts once.
 
 use std::fs;
+use std::path::Path;
 
 use fslab_campaign::{Done, Error, HostLock, State};
+use fslab_report::sample::{self, Record};
 use fslab_report::{Pooling, Report};
 use fslab_sys::signals::Interrupt;
 
@@ -58,14 +60,40 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     // The other host did not see the file of the first.
     let aside = scratch.path().join("aside");
     fs::rename(&first, &aside).unwrap();
-    run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
+    let second = run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
     fs::rename(&aside, &first).unwrap();
+    [&first, &second].into_iter().for_each(|file| forget_interference(file));
     assert_eq!(State::of(&campaign).unwrap().attempts.len(), 2);
     assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
     let records = State::of(&campaign).unwrap().records().unwrap();
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
+    // Equal attempts: the earlier one counts, whatever was measured.
+    let first = campaign_run(&first);
+    let is_first = |record: &Record| match record {
+        Record::Sample(sample) => sample.run == first,
+        _ => true,
+    };
+    assert!(records.iter().all(is_first), "samples of the second attempt count");
+}
+
+/// Removes the notes on interference, which decide between attempts, from samples.
+fn forget_interference(file: &Path) {
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| {
+        let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+        record.as_object_mut().unwrap().remove("contaminated");
+        format!("{record}\n")
+    });
+    fs::write(file, lines.collect::<String>()).unwrap();
+}
+
+/// Returns the name of the run that wrote a samples file.
+fn campaign_run(file: &Path) -> String {
+    let records = sample::read(file).unwrap();
+    let Some(Record::Provenance(provenance)) = records.first() else { panic!("no provenance") };
+    provenance.run.clone()
 }
 
 /// A host runs one share at a time, of any campaign. A second share is refused, or waits.
