@@ -104,8 +104,8 @@ fn delayed_mark_deletes_nothing() {
     }
 }
 
-/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and does something
-/// meanwhile. The archive needs the proxy.
+/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and does
+/// something meanwhile. The archive needs the proxy.
 fn open_slowly(
     world: &World,
     tree: Option<Writer>,

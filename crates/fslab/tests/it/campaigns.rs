@@ -16,8 +16,8 @@ const PLAN: &str = "name = \"small\"\nrounds = 4\nrounds_max = 8\nnoise_floor = 
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-/// Makes a folder with a plan and a campaign of it. The program finds no other programs but those of
-/// the test.
+/// Makes a folder with a plan and a campaign of it. The program finds no other programs but those
+/// of the test.
 fn campaign() -> Scratch {
     let scratch = Scratch::with_plan(PLAN, ("PATH", "bin"));
     let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
