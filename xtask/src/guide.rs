@@ -2,7 +2,7 @@
 //! copy them, and says which do not work.
 //!
 //! The blocks of a page run in order, in one shell, in an empty home folder. The shell lives in
-//! mount and process namespaces of its own: whatever it mounts or starts is gone with it, and
+//! mount and process namespaces of its own: all its mounts and processes end with it, and
 //! `/mnt` and `/srv` are folders of the page. How blocks say that they are slow, or not for here,
 //! is in [`blocks`].
 

@@ -1,8 +1,8 @@
 //! `cargo xtask`: all automation of the project, one file a subcommand.
 //!
-//! Whatever a subcommand starts, mounts or attaches is gone when it ends, also after an error, a
-//! panic or a signal. Nothing outside the workspace and the cache folder is written, but for the
-//! Debian packages that `setup` installs.
+//! A subcommand ends its processes, mounts and devices on every exit path, also after an error, a
+//! panic or a signal. It writes only to the workspace and the cache folder; `setup` also installs
+//! Debian packages.
 
 use std::process::ExitCode;
 

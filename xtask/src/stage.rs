@@ -295,7 +295,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // The kernel detaches the loop device that `mount` set up, whoever unmounts it.
+        // The kernel detaches the loop device that `mount` set up at each kind of unmount.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }

@@ -24,6 +24,7 @@ mod hosts;
 mod leftovers;
 mod links;
 mod markdown;
+mod prose;
 mod semantics;
 mod sizes;
 mod tree;
@@ -57,6 +58,7 @@ const CHECKS: &[Check] = &[
     ("features", "every feature of FUSE names a test that exists", features::run),
     ("links", "links between documents lead to files and headings", links::run),
     ("book", "docs/SUMMARY.md names each page, and links stay in the book", book::run),
+    ("prose", "no phrase that readers stumble over", prose::run),
     ("hosts", "no file names a package registry", hosts::run),
 ];
 

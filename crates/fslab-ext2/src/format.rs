@@ -30,7 +30,7 @@ pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: names are hashed as unsigned characters.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
-/// `s_feature_compat`: who does not know these may still write.
+/// `s_feature_compat`: an implementation that does not know these may still write.
 pub mod compat {
     /// Kernels may take several blocks for a directory at once; nothing stored depends on it.
     pub const DIR_PREALLOC: u32 = 0x1;
@@ -46,7 +46,7 @@ pub mod compat {
     pub const SPARSE_SUPER2: u32 = 0x200;
 }
 
-/// `s_feature_incompat`: who does not know these must not mount.
+/// `s_feature_incompat`: an implementation that does not know these must not mount.
 pub mod incompat {
     /// Directory entries tell the kind of their inode.
     pub const FILETYPE: u32 = 0x2;
@@ -56,7 +56,7 @@ pub mod incompat {
     pub const LARGE_DIR: u32 = 0x4000;
 }
 
-/// `s_feature_ro_compat`: who does not know these must not write.
+/// `s_feature_ro_compat`: an implementation that does not know these must not write.
 pub mod ro_compat {
     /// Only some groups keep backups of superblock and descriptors.
     pub const SPARSE_SUPER: u32 = 0x1;

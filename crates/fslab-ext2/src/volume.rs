@@ -96,8 +96,8 @@ pub(crate) struct Volume {
     pub(crate) trouble: ErrorState,
     /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// Freed blocks and inodes have been marked usable, but no barrier has yet made durable that
-    /// their old references are gone.
+    /// Freed blocks and inodes have been marked usable, but no barrier has yet made the
+    /// removal of their old references durable.
     pub(crate) reuse_waits: bool,
 }
 

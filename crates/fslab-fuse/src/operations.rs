@@ -60,7 +60,7 @@ impl Server {
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };
             if let Err(error) = closed {
-                tracing::warn!(%error, "closing what there is no number for");
+                tracing::warn!(%error, "closing a handle that has no number");
             }
         })
     }

@@ -248,7 +248,8 @@ impl Session {
         Breaker(Arc::clone(&self.server))
     }
 
-    /// Serves until any process has unmounted the file system and the last user is gone.
+    /// Serves until any process has unmounted the file system and the last user has
+    /// closed it.
     ///
     /// # Errors
     /// The error that broke the connection, or of writing back data.

@@ -348,7 +348,7 @@ mod tests {
         pool.remove_thread(&second);
         assert_eq!(pool.replace_busy(LONG), 1, "nobody reads");
         first.finish();
-        assert!(pool.may_read(&first), "who comes back takes the place");
+        assert!(pool.may_read(&first), "a thread that comes back takes the place");
         assert_eq!(pool.replace_busy(LONG), 0);
     }
 

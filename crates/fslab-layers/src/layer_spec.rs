@@ -6,6 +6,7 @@ use fslab_vfs::FileSystem;
 
 use crate::error::Result;
 use crate::options::{OptionSpec, Options};
+use crate::stability::Stability;
 use crate::stack_context::StackContext;
 
 /// The description of a layer.
@@ -17,8 +18,8 @@ pub struct LayerSpec {
     pub help: &'static str,
     /// Whether it changes the stored bytes.
     pub kind: LayerKind,
-    /// A warning for users who mount it.
-    pub caution: Option<&'static str>,
+    /// How far it can be trusted with files.
+    pub stability: Stability,
     /// Its options.
     pub options: &'static [OptionSpec],
     /// Puts the layer over a file system.

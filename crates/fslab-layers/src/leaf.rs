@@ -11,15 +11,20 @@ use fslab_sys::supervise::Inherited;
 use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
 
 use crate::error::{Error, ForeignError, Result};
+use crate::stability::Stability;
 
 /// Every kind of leaf.
 pub const LEAVES: &[LeafSpec] = &[
     LeafSpec {
         name: "dir:PATH",
         help: "a directory of the host; PATH alone means the same",
-        caution: None,
+        stability: Stability::Experimental,
     },
-    LeafSpec { name: "mem:", help: "memory; gone when unmounted", caution: None },
+    LeafSpec {
+        name: "mem:",
+        help: "memory; emptied by the unmount",
+        stability: Stability::Experimental,
+    },
 ];
 
 /// The description of a leaf.
@@ -29,8 +34,8 @@ pub struct LeafSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// A warning for users who mount one; `None` if there is none.
-    pub caution: Option<&'static str>,
+    /// How far it can be trusted with files.
+    pub stability: Stability,
 }
 
 /// A leaf of another crate, provided by the program that joins the crates.
@@ -136,7 +141,7 @@ impl Leaf {
     #[must_use]
     pub fn caution(&self) -> Option<&'static str> {
         match self {
-            Self::Foreign(leaf, _) => leaf.spec.caution,
+            Self::Foreign(leaf, _) => leaf.spec.stability.caution(),
             Self::Directory(_) | Self::Memory => None,
         }
     }

@@ -26,6 +26,7 @@ pub mod observe;
 mod options;
 mod registry;
 mod report;
+mod stability;
 mod stack;
 mod stack_context;
 #[cfg(any(test, feature = "testing"))]
@@ -39,5 +40,6 @@ pub use nearest::Nearest;
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::LAYERS;
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
+pub use stability::Stability;
 pub use stack::{Foreign, Stack};
 pub use stack_context::{CountingNumbers, RandomSource, Service, StackContext};

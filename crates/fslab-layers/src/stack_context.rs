@@ -37,7 +37,7 @@ pub trait Service: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Answers a question line by line, in a thread that it may occupy for long. `tell` returns
-    /// `false` when the client is gone; `is_gone` shows this between lines.
+    /// `false` when the client has disconnected; `is_gone` shows this between lines.
     fn serve(
         &self,
         question: &str,

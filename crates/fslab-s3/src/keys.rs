@@ -34,7 +34,7 @@ pub struct Session {
 pub struct ContainerKey {
     /// The container.
     pub container: Container,
-    /// Who wrote it.
+    /// The writer.
     pub session: Session,
     /// Counts what the session wrote.
     pub number: u64,

@@ -44,7 +44,7 @@ pub enum Kind {
     Data = 1,
     /// Raw bytes added behind what the chunk holds: a piece of a fast tail.
     Segment = 2,
-    /// A new logical size; what lay behind it is gone.
+    /// A new logical size; bytes behind it were removed.
     Size = 3,
     /// Chunks that became holes. Payload: their number, u64.
     Hole = 4,

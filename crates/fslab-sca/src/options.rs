@@ -67,7 +67,7 @@ pub const SIZE_XATTR: OptionSpec = OptionSpec {
 
 pub const GARBAGE: OptionSpec = OptionSpec {
     name: "garbage",
-    help: "bytes of no more use that a file may hold, beyond as many as it has of use",
+    help: "dead bytes a file may hold in excess of its live bytes before it is compacted",
     default: "1MiB",
     value: ValueKind::Bytes { least: 4 * KIB, most: 1 << 40 },
 };

@@ -211,7 +211,7 @@ const PAGES_MAX: usize = 1 << 20;
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame;
-/// without such a frame, 64 MiB hold no more.
+/// without such a frame, 64 MiB hold at most this many.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.

@@ -12,12 +12,9 @@ use super::options::{
     VERIFY, settings,
 };
 use fslab_layers::{
-    BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, StackContext, ValueKind,
+    BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, Stability, StackContext,
+    ValueKind,
 };
-
-/// Stays until the long tests have run (see docs/STATUS.md): crashes, kills and fuzzing for the
-/// planned time.
-const CAUTION: &str = "experimental: too new to be trusted with your only copy";
 
 const COMMON: &[OptionSpec] = &[
     CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_AFTER,
@@ -91,7 +88,7 @@ const fn layer(codec: &CodecSpec, options: &'static [OptionSpec], build: BuildLa
         name: codec.name,
         help: codec.help,
         kind: LayerKind::Transformer,
-        caution: Some(CAUTION),
+        stability: Stability::Experimental,
         options,
         build,
     }

@@ -435,7 +435,7 @@ mod tests {
             })
         });
         let of_heir = heir.join().unwrap().join().unwrap();
-        assert_eq!(of_heir, before, "who begins without it, by inheritance, takes it up too");
+        assert_eq!(of_heir, before, "a thread that inherits no right takes it up too");
     }
 
     #[test]

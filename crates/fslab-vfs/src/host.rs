@@ -265,7 +265,7 @@ impl FileSystem for HostFs {
     fn end_lease(&self, ino: Ino, handle: Handle) {
         let ended = self.files.get(handle).and_then(|file| Ok(lease::give_back(&*file)?));
         if let Err(error) = ended {
-            tracing::warn!(%error, ino = ino.0, "a lease was taken away for who waited");
+            tracing::warn!(%error, ino = ino.0, "a lease was broken for a waiting process");
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use fslab_layers::{
     ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
-    RandomSource, Report, Reporter, Service, ValueKind,
+    RandomSource, Report, Reporter, Service, Stability, ValueKind,
 };
 use fslab_tier::archive::ArchiveKindSpec;
 use fslab_tier::command::{self, Command, Event};
@@ -26,9 +26,6 @@ use fslab_vfs::{
 use crate::exit::Code;
 use crate::programs::Running;
 
-/// Until its long proofs have run (see docs/STATUS.md).
-const CAUTION: &str = "experimental: too new to be trusted with your only copy";
-
 /// All of them.
 pub const FOREIGN: &[LayerSpec] =
     &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
@@ -40,7 +37,7 @@ const TIER: LayerSpec = LayerSpec {
     name: "tier",
     help: "files whose bytes are in archives come back when they are used",
     kind: LayerKind::Grounded,
-    caution: Some(CAUTION),
+    stability: Stability::Experimental,
     options: &[
         OptionSpec {
             name: "home",

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
-use fslab_layers::{ForeignLeaf, Leaf, LeafOptions, LeafSpec};
+use fslab_layers::{ForeignLeaf, Leaf, LeafOptions, LeafSpec, Stability};
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, Size, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -22,9 +22,6 @@ const CACHE_MIN: u64 = 1 << 20;
 const CACHE_DEFAULT_MIN: u64 = 64 << 20;
 const CACHE_DEFAULT_MAX: u64 = 1 << 30;
 
-/// Until its proofs are complete (see docs/STATUS.md).
-const CAUTION: &str = "experimental: keep other copies of what is in the image";
-
 /// All of them.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
@@ -33,7 +30,7 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
                clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
                close=later or sync, cache=SIZE; \
                ext2:memory is a new one in memory, with the further keys size and inode-ratio",
-        caution: Some(CAUTION),
+        stability: Stability::Experimental,
     },
     scheme: "ext2:",
     // Its error keeps its exit code.

@@ -134,7 +134,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    // Daemons of packages are not started: who needs one starts it where it is needed.
+    // Daemons of packages are not started: each check starts those that it needs.
     command.env("RUNLEVEL", "1");
     process::capture(&mut command).map(drop)
 }

@@ -1,7 +1,7 @@
 //! What is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
 //! sources where they are parameters, printing in libraries.
 
-use super::tree::{Tree, Violation, code_of, has_word};
+use super::tree::{RustLine, Tree, Violation, has_word};
 
 /// Words that code must not use, where it must not, and why.
 struct Absence {
@@ -44,7 +44,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut in_tests = path.ends_with("/tests.rs");
     for (index, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
-        let code = code_of(line);
+        let code = RustLine::of(line).code;
         let broken = |absence: &&&Absence| absence.is_broken_by(&code, in_tests);
         let broken = rules.iter().filter(broken);
         violations.extend(broken.map(|rule| Violation::of_line(path, index, rule.message)));

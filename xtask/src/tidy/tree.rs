@@ -107,26 +107,48 @@ pub fn lines_of<'a>(
     })
 }
 
-/// A line of Rust without its comment and without the contents of its strings. Strings of several
-/// lines are not understood: their later lines are taken for code, which the checks bear.
-pub fn code_of(line: &str) -> String {
-    let mut code = String::new();
-    let mut characters = line.chars().peekable();
-    let mut in_string = false;
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' if in_string => drop(characters.next()),
-            '\'' if characters.peek() == Some(&'"') => drop(characters.next()),
-            '"' => {
-                in_string = !in_string;
-                code.push('"');
+/// What a line of Rust consists of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RustLine {
+    /// Code, with its strings emptied.
+    pub code: String,
+    /// The contents of the strings, separated by line feeds.
+    pub strings: String,
+    /// The text behind `//`, `///` or `//!`; `None` without a comment.
+    pub comment: Option<String>,
+}
+
+impl RustLine {
+    /// Splits a line. The later lines of a string of several lines are taken for code; the checks
+    /// tolerate that.
+    pub fn of(line: &str) -> Self {
+        let mut parts = Self::default();
+        let mut characters = line.char_indices().peekable();
+        let mut in_string = false;
+        while let Some((index, character)) = characters.next() {
+            let next = characters.peek().map(|(_, next)| *next);
+            match character {
+                '\\' if in_string => {
+                    characters.next();
+                    parts.strings.push(' ');
+                }
+                '\'' if !in_string && next == Some('"') => drop(characters.next()),
+                '"' => {
+                    in_string = !in_string;
+                    parts.code.push('"');
+                    parts.strings.push_str(if in_string { "" } else { "\n" });
+                }
+                '/' if !in_string && next == Some('/') => {
+                    let text = line[index + 2..].trim_start_matches(['/', '!']);
+                    parts.comment = Some(text.trim().to_owned());
+                    break;
+                }
+                _ if in_string => parts.strings.push(character),
+                _ => parts.code.push(character),
             }
-            '/' if !in_string && characters.peek() == Some(&'/') => break,
-            _ if in_string => {}
-            _ => code.push(character),
         }
+        parts
     }
-    code
 }
 
 /// Whether `text` has `word` between characters that can't belong to a name.
@@ -152,15 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn code_is_without_comments_and_strings() {
-        for (line, code) in [
-            ("a // b", "a "),
-            ("f(\"x // y\") // z", "f(\"\") "),
-            ("f(\"a\\\"b\", c)", "f(\"\", c)"),
-            ("'\"' => g(\"s\")", "' => g(\"\")"),
-            ("//! all", ""),
+    fn a_line_is_split_into_code_strings_and_comment() {
+        for (line, code, strings, comment) in [
+            ("a // b", "a ", "", Some("b")),
+            ("f(\"x // y\") // z", "f(\"\") ", "x // y\n", Some("z")),
+            ("f(\"a\\\"b\", c)", "f(\"\", c)", "a b\n", None),
+            ("'\"' => g(\"s\")", "' => g(\"\")", "s\n", None),
+            ("f(\"can't\", \"b\")", "f(\"\", \"\")", "can't\nb\n", None),
+            ("//! all", "", "", Some("all")),
         ] {
-            assert_eq!(code_of(line), code, "{line}");
+            let (code, strings) = (code.to_owned(), strings.to_owned());
+            let comment = comment.map(str::to_owned);
+            assert_eq!(RustLine::of(line), RustLine { code, strings, comment }, "{line}");
         }
     }
 

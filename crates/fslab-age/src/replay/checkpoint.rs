@@ -63,7 +63,7 @@ impl Checkpoint {
         let what = if self.workload != settings.workload_hash {
             "it is of another workload; name another checkpoint, or begin anew without it"
         } else if self.data != settings.data {
-            "the replay wrote other data; go on with the same --data"
+            "the replay wrote other data; resume with the same --data"
         } else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! A picture of the parts of a volume that files occupy, for file systems that report nothing but
+//! A picture of the parts of a volume that files occupy, for file systems that report only the
 //! extents of files.
 
 use fslab_chart::{COLUMNS, heat_map};

@@ -130,7 +130,7 @@ impl Simulator {
     fn make(&mut self, operation: &Operation, is_directory: bool) -> Result<()> {
         if self.files.contains_key(&operation.file) {
             let index = self.operations.saturating_sub(1);
-            return Err(Error::Operation { index, what: "it makes what is there already" });
+            return Err(Error::Operation { index, what: "it creates a file that exists already" });
         }
         let is_root = operation.file == 0;
         let parent = match self.files.get(&operation.directory) {

@@ -32,8 +32,8 @@ impl Number for EntryKind {
 }
 
 row! {
-    /// A file or directory at the time of a snapshot. With names of others' files, a snapshot is
-    /// for who took it alone.
+    /// A file or directory at the time of a snapshot. A snapshot has names of others' files, so
+    /// only its owner may read it.
     Entry: "snapshot" 2, mode 0o600, Entry::fit;
     // Whether it rises, and since which version.
     numbers {

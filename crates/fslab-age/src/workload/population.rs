@@ -76,7 +76,7 @@ impl Population {
         };
         match self.members.insert(operation.file, member) {
             None => Ok(()),
-            Some(_) => Err("it makes what is there already"),
+            Some(_) => Err("it creates a file that exists already"),
         }
     }
 

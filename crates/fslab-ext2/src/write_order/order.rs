@@ -73,7 +73,7 @@ impl PendingInodes {
     }
 
     /// Records the first name of a new inode. The inode may have been written since it was
-    /// [taken](Self::taken), and then its record is gone.
+    /// [taken](Self::taken), and then it has no record.
     pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
         self.inodes.insert(no, Pending { is_new: true, name: Some((parent, name.into())) });
     }

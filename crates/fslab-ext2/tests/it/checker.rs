@@ -130,7 +130,7 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
 /// Seeds of earlier faults:
 ///
 /// - 4024: blocks counted in an unused reserved inode, and an indirect block in the inode table,
-///   whose numbers were repaired as pointers until the superblock was gone.
+///   whose numbers were repaired as pointers until they overwrote the superblock.
 /// - 4012: names of a reserved inode, which must be ignored.
 /// - 4045: the size of a reserved inode, which must be checked.
 /// - 4032: a symbolic link that repair gave a second block.
@@ -179,8 +179,8 @@ fn verdicts_agree(seed: u64) {
         }
         std::fs::write(image.path(), &whole).unwrap();
     }
-    println!("{dirty} of {rounds} damaged, {mended} of these mended");
-    assert!(mended > dirty / 3, "{mended} of {dirty} mended");
+    println!("{dirty} of {rounds} damaged, {mended} of these repaired");
+    assert!(mended > dirty / 3, "{mended} of {dirty} repaired");
     assert!(dirty > rounds / 4, "{dirty} of {rounds} damaged");
     assert!(wrong.is_empty(), "{} of {rounds}:\n{}", wrong.len(), wrong.join("\n\n"));
 }

@@ -116,7 +116,7 @@ impl Case {
         let named = [0, 1].map(|number| self.text_of_name(client, number));
         for text in &texts {
             if !lost.contains(text) && !named.contains(&Some(text.clone())) {
-                return Err(format!("{text} is gone: {named:?}, {lost:?}"));
+                return Err(format!("{text} is missing: {named:?}, {lost:?}"));
             }
         }
         for text in named.iter().flatten() {
@@ -233,7 +233,10 @@ fn what_was_exchanged_in_two_blocks_is_there_at_every_power_cut() {
             assert!(outcome.states > 0, "{kind:?}, {places:?}: {outcome:?}");
             let known = outcome.old + outcome.new + outcome.lost;
             assert_eq!(known, outcome.states, "{kind:?}, {places:?}: {outcome:?}");
-            assert!(outcome.lost > 0, "the limit is gone: {kind:?}, {places:?}: {outcome:?}");
+            assert!(
+                outcome.lost > 0,
+                "nothing was lost, so the limit no longer exists: {kind:?}, {places:?}: {outcome:?}"
+            );
         }
     }
 }

@@ -527,8 +527,8 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     );
 }
 
-/// An fsync of a directory makes moves into it wholly durable. The old names, in an unsynced
-/// directory, are gone, including that of a file that was removed since.
+/// An fsync of a directory makes moves into it wholly durable. It removes the old names from an
+/// unsynced directory, including that of a file that was removed since.
 #[test]
 fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
     survives(

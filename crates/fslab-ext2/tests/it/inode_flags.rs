@@ -77,7 +77,7 @@ impl<'a> Asking<'a> {
             ["immutable", "append"].map(|name| self.client.lookup(plain, name).unwrap().ino);
         self.note("create, fixed", self.client.file(fixed, "new", b""));
         self.note("create, adding", self.client.file(adding, "new", b""));
-        self.note("create what is there, fixed", self.client.mkdir(fixed, "file"));
+        self.note("create an existing name, fixed", self.client.mkdir(fixed, "file"));
         self.note("mkdir, fixed", self.client.mkdir(fixed, "new directory"));
         self.note("mkdir, adding", self.client.mkdir(adding, "new directory"));
         self.note("symlink, fixed", self.client.symlink(fixed, "new link", "target"));
@@ -172,7 +172,7 @@ fn immutable_and_append_only_files_keep_names_and_bytes_as_with_the_kernel() {
     let other_than_refused = |(_, answer): &&Tried| !matches!(answer, None | Some(Errno::PERM));
     let found: Vec<_> = ours.iter().filter(other_than_refused).copied().collect();
     let missing = ("unlink what isn't there, fixed", Some(Errno::NOENT));
-    assert_eq!(found, [("create what is there, fixed", Some(Errno::EXIST)), missing]);
+    assert_eq!(found, [("create an existing name, fixed", Some(Errno::EXIST)), missing]);
     ext2.shutdown().unwrap();
     assert!(image.report().is_clean());
     if !can_mount("immutable_and_append_only_files_keep_names_and_bytes_as_with_the_kernel") {

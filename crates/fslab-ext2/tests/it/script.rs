@@ -46,7 +46,7 @@ impl Script {
         }
     }
 
-    /// Adds names that are used repeatedly beside each other, such as names with equal hashes.
+    /// Adds names that are used repeatedly and together, such as names with equal hashes.
     pub fn with_crowd(self, crowd: Vec<String>) -> Self {
         Self { crowd, ..self }
     }

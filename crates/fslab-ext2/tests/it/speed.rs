@@ -88,7 +88,7 @@ fn speed_of_a_directory_alone() {
             let start = Instant::now();
             for name in &names {
                 let Search::Found(found) = find(&blocks, name.as_bytes()).unwrap() else {
-                    panic!("{name} is gone")
+                    panic!("{name} is missing")
                 };
                 let removed = remove(&mut blocks, &found).unwrap();
                 give_back(&mut blocks, &found, removed).unwrap();

@@ -120,7 +120,7 @@ impl Server {
             let request = &job.request;
             self.file_system.rename(request, parent, name, new_parent, new_name, mode)
         };
-        // If the old name is gone, most kinds of renames were performed.
+        // If the old name no longer exists, most kinds of renames were performed.
         let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
         if leaves_a_name {
             return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);

@@ -56,8 +56,8 @@ impl Server {
         if !listing.has_room(true, listed) {
             return false;
         }
-        // `.` and `..` are not names, and a name may be gone meanwhile. Then node number 0
-        // indicates missing attributes.
+        // `.` and `..` are not names, and a name may have been removed meanwhile. Then node
+        // number 0 indicates missing attributes.
         let found = Name::new(listed.name)
             .map_err(Error::from)
             .and_then(|name| self.file_system.lookup(request, parent, name));

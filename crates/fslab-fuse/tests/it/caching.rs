@@ -52,7 +52,7 @@ fn changes_behind_the_mount_are_seen_once_told() {
     told.inner.rename(&root(), Ino::ROOT, name, Ino::ROOT, new_name, mode).unwrap();
     assert!(path.exists(), "believed for an hour");
     cache.invalidate_entry(Ino::ROOT, name.as_os_str());
-    soon("the name is gone", || !path.exists());
+    soon("the name was removed", || !path.exists());
     cache.invalidate_entry(Ino::ROOT, "never-known".as_ref());
     assert_eq!(fs::read_to_string(mounted.path().join("moved")).unwrap(), "behind");
     mounted.end();

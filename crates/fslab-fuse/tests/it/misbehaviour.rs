@@ -142,7 +142,7 @@ fn waits_for_devices_run_side_by_side() {
             scope.spawn(move || std::fs::File::create(path).unwrap().sync_all().unwrap());
         }
     });
-    assert!(shared.syncs_meet.has_met(), "one behind the other");
+    assert!(shared.syncs_meet.has_met(), "the syncs did not run in parallel");
     mounted.end();
 }
 

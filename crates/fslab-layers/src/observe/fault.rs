@@ -57,6 +57,7 @@ use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
+use crate::stability::Stability;
 use crate::stack_context::StackContext;
 
 mod program;
@@ -72,7 +73,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "fault",
     help: "fails, waits and damages as a script says",
     kind: LayerKind::Observer,
-    caution: None,
+    stability: Stability::Experimental,
     options: &[
         OptionSpec {
             name: "script",

@@ -9,13 +9,14 @@ use fslab_vfs::{Call, FileSystem, Intercepted, Interceptor, Opened, Reply, Reque
 
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
+use crate::stability::Stability;
 use crate::stack_context::StackContext;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
     help: "does nothing; measures what a layer costs",
     kind: LayerKind::Observer,
-    caution: None,
+    stability: Stability::Experimental,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write the lower file without asking",

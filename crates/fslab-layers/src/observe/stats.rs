@@ -13,6 +13,7 @@ use fslab_vfs::{Call, Clock, FileSystem, Intercepted, Opened, Outcome, Request, 
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Report, Reporter};
+use crate::stability::Stability;
 use crate::stack_context::StackContext;
 
 use counters::Counters;
@@ -21,7 +22,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "stats",
     help: "counts operations, errors, bytes and latencies; `fslab stats` shows them",
     kind: LayerKind::Observer,
-    caution: None,
+    stability: Stability::Experimental,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write without asking; those are not counted then",

@@ -20,13 +20,14 @@ use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Measure, Report, Reporter};
+use crate::stability::Stability;
 use crate::stack_context::StackContext;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",
     help: "records every operation as Parquet; `fslab trace` reads and replays it",
     kind: LayerKind::Observer,
-    caution: None,
+    stability: Stability::Experimental,
     options: &[
         OptionSpec {
             name: "to",

@@ -56,7 +56,7 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
 }
 
 /// If the last checkpoint is damaged, the earlier slot leads to one before the border. Some of its
-/// pages are gone, but the frames are complete.
+/// pages were freed, but the frames are complete.
 #[test]
 fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     with_file(|_, io, mut log| {

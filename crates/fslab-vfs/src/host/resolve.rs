@@ -13,7 +13,7 @@ use crate::host::inodes::{Identity, Reference, is_own_number};
 use crate::host::lower::{Lower, reopen_as_path};
 use crate::types::{Entry, Ino};
 
-/// Maximum number of parent directories to walk: a path has no more.
+/// Maximum number of parent directories to walk: the maximum of a path.
 const DEPTH_MAX: usize = 4096;
 
 impl Lower {

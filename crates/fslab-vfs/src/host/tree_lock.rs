@@ -25,7 +25,7 @@ use crate::host::attr;
 use crate::host::taken_over::TakenOver;
 use crate::types::LockMode;
 
-/// Maximum number of parent directories to walk: a path has no more.
+/// Maximum number of parent directories to walk: the maximum of a path.
 const DEPTH_MAX: usize = 4096;
 
 /// Names of lock files. A mount over a mount finds the first name hidden by the lower one, and uses

@@ -90,7 +90,11 @@ fn changes_both(client: &Client<'_>, inner: Ino) {
         let (made, file) = client.create(directory, "new", 0o600, OpenMode::READ_WRITE).unwrap();
         file.write_all(0, b"new").unwrap();
         client.unlink(directory, "new").unwrap();
-        assert_eq!(client.attr(made.ino).unwrap().links, 0, "usable after the last name is gone");
+        assert_eq!(
+            client.attr(made.ino).unwrap().links,
+            0,
+            "usable after the last name was removed"
+        );
         assert_eq!(file.read(0, 10).unwrap(), b"new");
         file.close().unwrap();
     }

@@ -70,7 +70,7 @@ pub fn sections() -> Vec<Section> {
     let plans = PLANS.iter().map(plan);
     vec![
         section("layers", all_layers().map(layer).collect()),
-        section("leaves", all_leaves().map(|one| Entry::new(one.name, "", one.help)).collect()),
+        section("leaves", all_leaves().map(leaf).collect()),
         section(
             "archives",
             archive_kinds().map(|one| Entry::new(one.name, "", one.help)).collect(),
@@ -119,7 +119,12 @@ fn layer(layer: &LayerSpec) -> Entry {
         };
         (format!("{}={}", option.name, option.default), format!("{}{words}", option.help))
     });
-    Entry { options: options.collect(), ..Entry::new(layer.name, layer.kind.name(), layer.help) }
+    let help = format!("{} ({})", layer.help, layer.stability);
+    Entry { options: options.collect(), ..Entry::new(layer.name, layer.kind.name(), help) }
+}
+
+fn leaf(leaf: &LeafSpec) -> Entry {
+    Entry::new(leaf.name, "", format!("{} ({})", leaf.help, leaf.stability))
 }
 
 fn workload(workload: &Workload) -> Entry {

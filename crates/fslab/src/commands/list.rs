@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::Table;
 use fslab_age::profile::PROFILES;
 use fslab_compare::workload::{Parameter, Spec as Workload, WORKLOADS};
-use fslab_layers::{LayerSpec, OptionSpec, ValueKind};
+use fslab_layers::{LayerSpec, LeafSpec, OptionSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
 use fslab_tier::archive::archive_kinds;
@@ -136,8 +136,13 @@ fn all_as_json() -> Value {
             })
         };
         let options: Vec<_> = layer.options.iter().map(option_as_json).collect();
-        let kind = layer.kind.name();
-        json!({ "name": layer.name, "help": layer.help, "kind": kind, "options": options })
+        json!({
+            "name": layer.name,
+            "help": layer.help,
+            "kind": layer.kind.name(),
+            "stability": layer.stability.name(),
+            "options": options,
+        })
     };
     let workload_as_json = |workload: &&Workload| {
         let parameter_as_json = |parameter: &Parameter| {
@@ -153,13 +158,18 @@ fn all_as_json() -> Value {
     };
     let wants =
         |one: &&Attribute| json!({ "name": one.name, "help": one.help, "wants": one.wants.name() });
+    let leaf_as_json = |leaf: &LeafSpec| {
+        let stability = leaf.stability.name();
+        json!({ "name": leaf.name, "help": leaf.help, "stability": stability })
+    };
+    let leaves: Vec<_> = all_leaves().map(leaf_as_json).collect();
     let named = |(name, help)| json!({ "name": name, "help": help });
     let kinds: Vec<_> = archive_kinds().map(|one| named((one.name, one.help))).collect();
     let plan = |one: &Text| json!({ "name": one.name, "help": one.title() });
     let plans: Vec<_> = PLANS.iter().map(plan).collect();
     json!({
         "layers": all_layers().map(layer_as_json).collect::<Vec<_>>(),
-        "leaves": all_leaves().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
+        "leaves": leaves,
         "archive_kinds": kinds,
         "plans": plans,
         "profiles": PROFILES.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),

@@ -58,7 +58,7 @@ pub const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant {
-        bug: "what packing takes away goes before the slot that does not need it is durable",
+        bug: "packing removes data before the slot that does not need it is durable",
         layer: PACKED,
         plant: |inner| {
             late_sync(inner, |next| {

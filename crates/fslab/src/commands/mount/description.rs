@@ -84,7 +84,10 @@ fn absolute(leaf: &Leaf) -> String {
 /// What users of a stack must know, each as one line.
 fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
-    let layers = layers.filter_map(|spec| Some(format!("layer {}: {}", spec.name, spec.caution?)));
+    let layers = layers.filter_map(|spec| {
+        let caution = spec.stability.caution()?;
+        Some(format!("layer {}: {caution}", spec.name))
+    });
     let leaf = stack.leaf.caution().map(|caution| format!("{}: {caution}", stack.leaf));
     layers.chain(leaf).chain(tier_without_its_layer(stack)).collect()
 }

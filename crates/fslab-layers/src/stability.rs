@@ -1,0 +1,42 @@
+//! How far a part of fslab can be trusted with files.
+
+use std::fmt;
+
+/// How far a part can be trusted with files. `docs/stability.toml` states what each level demands
+/// and what was shown for each part; a test compares it with the levels in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stability {
+    /// Its tests pass, but its long tests did not run, or not for long enough.
+    Experimental,
+    /// Its long tests ran without a lost or wrong byte.
+    Beta,
+    /// Ten times the runs of [`Beta`](Self::Beta).
+    Stable,
+}
+
+impl Stability {
+    /// The word for the level.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Experimental => "experimental",
+            Self::Beta => "beta",
+            Self::Stable => "stable",
+        }
+    }
+
+    /// The warning for users who mount a part of this level; `None` from beta on.
+    #[must_use]
+    pub fn caution(self) -> Option<&'static str> {
+        match self {
+            Self::Experimental => Some("experimental: keep other copies of your files"),
+            Self::Beta | Self::Stable => None,
+        }
+    }
+}
+
+impl fmt::Display for Stability {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
