@@ -6,7 +6,6 @@
 //!    has begun meanwhile.
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
 //!    replaced.
-//!    replaced.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ struct Moving {
 #[derive(Default)]
 struct Needed {
     bytes: u64,
-    /// Whether there is something to be moved.
+    /// Whether the bundle has an object to be moved.
     is_live: bool,
 }
 
