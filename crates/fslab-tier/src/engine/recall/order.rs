@@ -54,9 +54,9 @@ impl Order for Fifo {
     }
 }
 
-/// The recall at the next position, in the same container and then in the following ones; after the
-/// last position it starts again from the first. A bundle is thus read once from beginning to end,
-/// in whatever order its files were requested.
+/// The recall at the next position comes next, first in the same container, then in the following
+/// ones. After the last position the order starts again from the first. A bundle is thus read once
+/// from beginning to end, in whatever order its files were requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep;
 

@@ -15,9 +15,9 @@ use crate::engine::files::{FileState, TieredFile};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// Pauses in which whoever closes the file just now is waited for, each twice as long as the one
-/// before: 63 ms in all. The kernel lets go of what was open a moment after it said so, and a
-/// program that is being started has what its parent had.
+/// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
+/// long as the one before: 63 ms in all. The kernel closes a file a moment after the closing call
+/// returns. A program that is being started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
 /// Whether the tree below supports leases, as far as that is known.
@@ -44,8 +44,8 @@ impl Drop for ExclusiveLease {
 }
 
 impl Tier {
-    /// Locks a file that may be released, with its version being `object`, and takes an exclusive
-    /// lease. Without support for leases it returns no lease, and logs that once.
+    /// Locks a file that may be released, checks that its version is `object`, and takes an
+    /// exclusive lease. Without support for leases it returns no lease, and logs that once.
     ///
     /// # Errors
     /// If somebody else has the file open, or it may no longer be released.
