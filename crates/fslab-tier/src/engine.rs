@@ -317,7 +317,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Fails if a tree does not belong to a tier.
+/// Fails unless a tree belongs to this tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower);
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

@@ -90,7 +90,7 @@ impl Catalogue {
     /// only the scan is updated, because its writer knew more. Writes all or none, durably.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn put_where_still<'a>(
         &self,
         changes: impl IntoIterator<Item = &'a RowChange>,

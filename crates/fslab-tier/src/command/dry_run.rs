@@ -64,7 +64,8 @@ impl Execution<'_> {
         })
     }
 
-    /// Counts all copies of all versions, because a scrub reads them.
+    /// Counts all recorded copies of all versions. Unlike a scrub, it includes pending versions and
+    /// copies that are unavailable.
     fn would_scrub(&mut self) -> Result<()> {
         let (mut versions, mut copies, mut bytes) = (0, 0, 0);
         self.tier.catalogue().for_each_in_turn(&mut |row| {

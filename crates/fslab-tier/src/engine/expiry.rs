@@ -85,8 +85,8 @@ impl Tier {
         self.holders_anywhere(version).iter().all(is_own)
     }
 
-    /// Deletes objects that were replaced or removed before the retention time, and repacks bundles
-    /// that are then mostly unneeded.
+    /// Deletes objects that were replaced or removed at least the retention time ago, and repacks
+    /// bundles that are then mostly unneeded.
     ///
     /// After a crash a removed name may exist again, with a file that needs its object. So removals
     /// of names are made durable before objects are deleted, and after a crash every file is

@@ -47,7 +47,7 @@ pub struct FileState {
     /// How often a change of the file has begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
-    /// go unnoticed. While both are equal, nobody has written.
+    /// go unnoticed. While both are equal, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
     /// Whether the file is being archived.
     pub(super) is_archiving: bool,

@@ -20,8 +20,8 @@ pub(super) struct Outbound {
     /// The archives of uploads in progress, once for each upload.
     uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
-    /// The sequence drawn when the engine started. Its versions have greater sequences; earlier
-    /// versions do not.
+    /// The sequence drawn when the engine started. Versions of this engine have greater sequences;
+    /// earlier versions do not.
     pub(super) first_sequence: u64,
 }
 

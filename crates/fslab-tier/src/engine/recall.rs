@@ -318,7 +318,7 @@ impl Tier {
         }
     }
 
-    /// Waits for the running and queued recalls of a file; requests none.
+    /// Waits until no recall of a file is running or queued; requests none.
     ///
     /// # Errors
     /// `EINTR` if the caller is signalled.

@@ -29,7 +29,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileType {
-    /// Somebody may execute the file.
+    /// The file has an execute permission bit.
     Executable,
     /// The file takes less space than its size, counting offline bytes as resident. It has holes,
     /// or the file system compresses it.

@@ -1,5 +1,5 @@
-//! Scrubbing: reads every copy of every needed object, repairs copies from each other, and makes
-//! missing ones.
+//! Scrubbing: reads every copy of every object in the catalogue except pending ones, repairs copies
+//! from each other, and makes missing ones.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;

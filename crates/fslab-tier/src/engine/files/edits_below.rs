@@ -6,8 +6,8 @@
 //! recall.
 //!
 //! A file without any hole may have been rewritten completely, zeros included; then none of its
-//! blocks is offline. It counts as rewritten only if its modification time or size differs. It does
-//! not if the engine has changed or moved any of it since it was archived.
+//! blocks is offline. It counts as rewritten only if its modification time or size differs, and if
+//! the engine has neither changed nor moved any of it.
 
 use std::ops::Range;
 
@@ -55,8 +55,8 @@ impl<'a> DataBelow<'a> {
                 break;
             };
             next = data.end;
-            // At a block's border the data may be part of a longer run, of an edit or of recalled
-            // blocks.
+            // Data that touches the block's border may continue there, as an edit or as a recalled
+            // block.
             let within = data.start..data.end.min(end);
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;

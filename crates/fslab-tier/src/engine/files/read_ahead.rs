@@ -16,8 +16,8 @@ use crate::engine::recall::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// How many bytes from the expected offset a sequential read may begin. The kernel sends several
-/// requests at a time, and any of them may arrive first.
+/// Maximum distance in bytes between a sequential read and the expected offset. The kernel sends
+/// several requests at a time, and any of them may arrive first.
 const DISORDER_MAX: u64 = 2 * BLOCK_BYTES;
 
 /// The position of a handle's reader. A new handle is at the beginning of its file.

@@ -1,11 +1,10 @@
 //! The residency xattr of a file, and the order in which it may be written.
 //!
-//! 1. A block is durable below before the xattr records it as resident: otherwise a crash could
+//! 1. A block is durable below before the xattr records it as resident. Otherwise a crash could
 //!    leave zeros in a block that is recorded as resident.
-//! 2. The xattr durably records that a file is changed before a byte changes: otherwise the next
+//! 2. The xattr durably records that a file is changed before a byte changes. Otherwise the next
 //!    release could free bytes that no archive has.
 //! 3. The xattr durably records a block as offline before its bytes are freed.
-//!
 //! So the xattr may still name blocks as offline that were recalled. They are recalled again.
 
 use fslab_vfs::{Attr, Errno, Ino, Result};

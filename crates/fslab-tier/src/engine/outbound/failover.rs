@@ -1,8 +1,8 @@
 //! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
 //! read-only or broken archive is skipped for a while, and the next one takes its place.
 //!
-//! Archives that another tree writes to are read only: nothing is written there or deleted, and
-//! their copies do not count, since the other tree decides how long they stay.
+//! Archives that another tree writes to are read only: nothing is written there or deleted. Their
+//! copies do not count, since the other tree decides how long they stay.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

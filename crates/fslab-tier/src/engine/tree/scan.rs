@@ -289,7 +289,7 @@ impl Scan<'_> {
     }
 
     /// Records objects as removed that no file names, if nothing was recorded about them since the
-    /// scan began. Scan numbers show this, because a clock can be set back.
+    /// scan began. Scan numbers show this and not times, because a clock can be set back.
     ///
     /// Nothing is recorded if an unreadable file may name any of the objects. If directories were
     /// skipped, an object that was not found may belong to a file in one of them. A file that now

@@ -2,7 +2,7 @@
 //! directory on it. The walk is not recursive, since users decide how deep a tree is.
 //!
 //! A user's tier skips directories of other users that it may not read, such as the `lost+found` of
-//! a disk, and counts them: files that were archived before are kept.
+//! a disk, and counts them. Archived versions of files in them are kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
