@@ -91,7 +91,8 @@ pub struct Settings {
     pub deny: DenyList,
     /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Number of threads that recall; at least one for each archive. 0 disables recalls.
+    /// Number of threads that recall; at least one for each archive attached at the start. 0
+    /// disables recalls.
     pub movers: usize,
     /// Time limit of an archive's call, in addition to the time for its bytes. With
     /// [`Duration::MAX`] calls have no limit and are made directly.

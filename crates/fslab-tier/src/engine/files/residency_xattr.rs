@@ -5,6 +5,7 @@
 //! 2. The xattr durably records that a file is changed before a byte changes. Otherwise the next
 //!    release could free bytes that no archive has.
 //! 3. The xattr durably records a block as offline before its bytes are freed.
+//!
 //! So the xattr may still name blocks as offline that were recalled. They are recalled again.
 
 use fslab_vfs::{Attr, Errno, Ino, Result};

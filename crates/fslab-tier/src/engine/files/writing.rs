@@ -289,8 +289,8 @@ impl Tier {
 /// Maximum number of bytes that one copy moves; the caller continues from there.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns the first blocks that must be recalled before a change. If there are too many runs of
-/// offline blocks for the xattr, that is the smallest run.
+/// Returns the first blocks that must be recalled before a change. If the offline blocks have as
+/// many runs as the xattr takes, that is the smallest run.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));
