@@ -1,7 +1,7 @@
 //! The catalogue: which objects archives hold, and since when some of them are unneeded.
 //!
-//! Invariant: it is an index. Only the xattr on a file says where its bytes are. A lost or wrong
-//! catalogue can make an object stay for too long, but never deletes a needed one: no object is
+//! Invariant: it is an index. Only the xattr on a file shows where its bytes are. A lost or wrong
+//! catalogue can make an object stay for too long, but never deletes a needed one. No object is
 //! deleted before a scan has visited every file of the tree since it became unneeded
 //! (`engine::expiry`).
 //!
@@ -26,20 +26,20 @@ mod updates;
 pub use row::{ObjectRow, ObjectState, RowChange};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
-/// Rows of a container: it goes with the last.
+/// Number of rows of each container. A container is deleted with its last row.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
 
-/// Objects whose rows say that they are pending: who starts asks for these, and there may be ten
-/// million others.
+/// Objects with pending rows. An engine reads them when it starts, and there may be ten million
+/// other rows.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
 
-/// Numbers of the catalogue as a whole, by name.
+/// Numbers about the catalogue as a whole, by name.
 const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
 const SEQUENCE: &str = "sequence";
-/// The last scan that has begun.
+/// The number of the last scan that has begun.
 const SCAN: &str = "scan";
 
-/// Rows that are read at once for who takes long.
+/// Number of rows that are read at once by [`Catalogue::for_each_in_turn`].
 const TURN: usize = 64;
 
 /// The catalogue of a tier.
@@ -55,30 +55,30 @@ impl std::fmt::Debug for Catalogue {
 }
 
 impl Catalogue {
-    /// Opens a catalogue, or makes a new one.
+    /// Opens a catalogue, or creates a new one.
     ///
     /// # Errors
-    /// Where another program uses it, or it is damaged.
+    /// If another program uses the catalogue, or it is damaged.
     pub fn open(path: &Path) -> Result<Self> {
-        // The database would make a file that everybody may read.
+        // The database itself would create a file that everybody may read.
         let made = private::options().create(true).truncate(false).open(path);
         made.map_err(|error| failed(path, redb::StorageError::Io(error)))?;
         let opened = builder().create(path).map_err(|error| failed(path, error))?;
         Self::with(path, opened)
     }
 
-    /// A catalogue that goes with the process.
+    /// Creates a catalogue in memory.
     ///
     /// # Errors
-    /// None that memory gives.
+    /// Errors of the database, which are not expected in memory.
     pub fn in_memory() -> Result<Self> {
         Self::on(redb::backends::InMemoryBackend::new())
     }
 
-    /// A catalogue that is kept somewhere else than in a file.
+    /// Opens a catalogue on a storage other than a file.
     ///
     /// # Errors
-    /// What the storage answers, or where it holds something else.
+    /// Errors of the storage, or if it is not a catalogue.
     pub fn on(storage: impl redb::StorageBackend) -> Result<Self> {
         let path = Path::new("in memory");
         let opened = builder().create_with_backend(storage);
@@ -87,7 +87,7 @@ impl Catalogue {
 
     fn with(path: &Path, database: Database) -> Result<Self> {
         let catalogue = Self { path: path.to_owned(), database };
-        // Tables exist from here on: readers find them empty, not absent.
+        // All tables are created here, so that readers find them empty instead of missing.
         catalogue.change(|transaction| {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
@@ -119,12 +119,13 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// A number above all that were given and all that rows have, above the time in nanoseconds,
-    /// and above one that who asks has found elsewhere: also a catalogue that was lost does not
-    /// give one again, nor one that is below, though the clock was ahead once.
+    /// Returns a new sequence. It is above all sequences drawn before, all those in rows, and
+    /// `above`, which the caller has found elsewhere. It is at least the time in nanoseconds. So a
+    /// lost catalogue neither repeats a sequence nor returns a lower one, even if the clock was
+    /// once ahead.
     ///
     /// # Errors
-    /// As all of these, errors of the database.
+    /// Like all functions of the catalogue: errors of the database.
     pub fn next_sequence(&self, now: Timestamp, above: u64) -> Result<u64> {
         let time = sequence_at(now);
         self.change(|transaction| {
@@ -136,7 +137,7 @@ impl Catalogue {
         })
     }
 
-    /// Whether a number was given, or a row written.
+    /// Whether a sequence was drawn or a row was written.
     ///
     /// # Errors
     /// Errors of the database.
@@ -144,8 +145,8 @@ impl Catalogue {
         Ok(self.fact(SEQUENCE)?.is_some())
     }
 
-    /// Writes rows, all or none, durably. Scans that have begun did not see more than who says
-    /// this.
+    /// Writes rows durably, all or none. They count as seen by every scan that has begun, because
+    /// the caller's knowledge is as new.
     ///
     /// # Errors
     /// Errors of the database.
@@ -157,7 +158,7 @@ impl Catalogue {
         })
     }
 
-    /// Takes rows out; returns the containers that no row needs any more.
+    /// Deletes rows; returns the containers without remaining rows.
     ///
     /// # Errors
     /// Errors of the database.
@@ -185,10 +186,10 @@ impl Catalogue {
         })
     }
 
-    /// The row of an object.
+    /// Returns the row of an object.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with the row.
+    /// Errors of the database, or if the row is damaged.
     pub fn get(&self, object: Id) -> Result<Option<ObjectRow>> {
         let bytes = self.ask(|transaction| {
             let objects = transaction.open_table(OBJECTS)?;
@@ -197,10 +198,10 @@ impl Catalogue {
         bytes.map(|bytes| self.decode(object, &bytes)).transpose()
     }
 
-    /// The rows that are pending.
+    /// Returns the pending rows.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn pending(&self) -> Result<Vec<ObjectRow>> {
         let objects = self.ask(|transaction| {
             let pending = transaction.open_table(PENDING)?;
@@ -217,17 +218,17 @@ impl Catalogue {
         self.ask(|transaction| Ok(transaction.open_table(CONTAINERS)?.get(container.0)?.is_some()))
     }
 
-    /// Calls `visit` with each row, as they were when it began. As long as it lasts, no space of
-    /// the catalogue's file is used again.
+    /// Calls `visit` with each row, as the rows were at the beginning. Meanwhile, freed space in
+    /// the catalogue's file is not reused.
     ///
     /// # Errors
-    /// What the database or `visit` answers, or what is wrong with a row.
+    /// Errors of the database and of `visit`, or if a row is damaged.
     pub fn for_each(&self, visit: &mut dyn FnMut(ObjectRow) -> Result<()>) -> Result<()> {
         self.for_some(None, &mut |row| visit(row).map(|()| true))
     }
 
-    /// Calls `visit` with each row behind that of an object, in the order of objects, until it
-    /// answers `false`.
+    /// Calls `visit` with each row after that of an object, in the order of objects, until it
+    /// returns `false`.
     ///
     /// # Errors
     /// As [`Self::for_each`].
@@ -253,8 +254,9 @@ impl Catalogue {
         answered?
     }
 
-    /// Calls `visit` with each row, for who takes long: nobody holds the catalogue in between. What
-    /// comes or goes meanwhile may be visited or not, and may have been said anew.
+    /// Calls `visit` with each row; for slow callers, because the catalogue is not held during the
+    /// calls. Rows that are added or deleted meanwhile may be visited or not, and a visited row may
+    /// be outdated.
     ///
     /// # Errors
     /// As [`Self::for_each`].
@@ -278,15 +280,15 @@ impl Catalogue {
     }
 }
 
-/// The least number that is given at some time: those that were given before are below it, but for
-/// a clock that was set back.
+/// Returns the least sequence that can be drawn at a time. Sequences drawn before are lower, unless
+/// the clock was set back.
 #[must_use]
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
-/// The number of the last scan that has begun.
+/// Returns the number of the last scan that has begun.
 fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
     let facts = transaction.open_table(FACTS)?;
     Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
@@ -317,7 +319,7 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
     Ok(())
 }
 
-/// Pages of the database that are kept in memory, in bytes, however many files there are.
+/// Maximum size of the database's pages in memory in bytes, for any number of files.
 const CACHE_BYTES: usize = 32 << 20;
 
 fn builder() -> redb::Builder {
@@ -409,7 +411,7 @@ mod tests {
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
     }
 
-    /// Its mark is on the file, and the catalogue comes to hear of it behind the file's end.
+    /// The xattr is on the file, and the catalogue is updated only after the file was removed.
     #[test]
     fn removal_during_archiving_is_recorded() {
         let catalogue = Catalogue::in_memory().unwrap();

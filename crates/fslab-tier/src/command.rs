@@ -1,7 +1,7 @@
-//! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
-//! and its daemon is asked, or not.
+//! The commands of a tier and their answers. They are the same whether the tree is mounted, and its
+//! daemon executes them, or not.
 //!
-//! [`execute`] runs any of them; the files below hold those that take more than a call of the
+//! [`execute`] runs any command. The modules below hold those that need more than one call of the
 //! engine.
 
 use std::path::PathBuf;
@@ -28,138 +28,137 @@ mod recall;
 mod undelete_all;
 mod verify;
 
-/// What is asked. Paths are from the root of the tree.
+/// A command. Paths are relative to the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
-    /// Copy files into archives.
+    /// Archive files.
     Archive {
-        /// Files, or directories with all that is in them.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Bytes a second, beside the tier's own limit; 0 for any.
+        /// Rate limit in bytes a second, in addition to the tier's own; 0 for none.
         rate: u64,
-        /// Files of so many bytes or fewer go out together, 0 for none; as the tier has it if not
-        /// said.
+        /// Files of at most this many bytes are bundled; 0 for none. `None` for the tier's setting.
         bundled: Option<u64>,
     },
-    /// Free the bytes of archived files.
+    /// Release archived files.
     Release {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Bytes at the beginning of each file that stay, rounded up to blocks.
+        /// Number of bytes at the beginning of each file that stay, rounded up to blocks.
         keep_bytes: u64,
     },
-    /// Bring bytes back.
+    /// Recall files.
     Recall {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Where in the file, in bytes; none for all of it.
+        /// Offset and length in bytes; `None` for the whole file.
         range: Option<(u64, u64)>,
-        /// Bytes a second, beside the tier's own limit; 0 for any.
+        /// Rate limit in bytes a second, in addition to the tier's own; 0 for none.
         rate: u64,
     },
-    /// Wait until nothing of files is being recalled; ask for nothing.
+    /// Wait for running recalls of files; start none.
     Wait {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
     },
-    /// Where the bytes of files are.
+    /// Report where the bytes of files are.
     State {
-        /// As above.
+        /// Files or directories.
         paths: Vec<Vec<u8>>,
-        /// Directories: what is in them, and in those below.
+        /// Whether subdirectories are included; otherwise only the files directly in a directory.
         recursive: bool,
     },
-    /// How much is where.
+    /// Report how many bytes are resident and archived.
     Du {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
     },
-    /// Recalls that are waiting.
+    /// List the recalls that are not finished.
     Queue,
-    /// End recalls of files that were not begun.
+    /// Cancel recalls of files that have not begun.
     Cancel {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
     },
-    /// Keep files here, or no longer.
+    /// Pin or unpin files.
     Pin {
-        /// As above.
+        /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Whether they stay.
+        /// Whether the files are pinned.
         stays: bool,
     },
-    /// Versions that were replaced or removed and can come back.
+    /// List the versions in the catalogue, whatever their state.
     Versions {
-        /// Where the file was.
+        /// The path of the file when it was archived, or of a directory above it.
         path: Vec<u8>,
     },
-    /// Bring a version that was replaced or removed back, as a new file.
+    /// Make a new file from a replaced or removed version.
     Undelete {
-        /// The object.
+        /// The object of the version.
         object: crate::Id,
-        /// The new file.
+        /// The path of the new file.
         path: Vec<u8>,
     },
-    /// Bring the last version back of each file that was removed in a directory, where nothing is
-    /// in its place.
+    /// Undelete the last version of each file that was removed in a directory, unless its path is
+    /// taken.
     UndeleteAll {
-        /// The directory, or a file.
+        /// The directory, or the path of one file.
         path: Vec<u8>,
     },
-    /// Look at every file and what archives list.
+    /// Scan all files, and the containers of archives.
     Scan,
-    /// Read every copy, repair copies from each other, and make those that are missing.
+    /// Read every copy, repair copies from each other, and make missing copies.
     Scrub {
-        /// Bytes a second; 0 for any.
+        /// Rate limit in bytes a second; 0 for none.
         rate: u64,
     },
-    /// Which archives there are.
+    /// List the archives.
     Archives,
     /// Attach an archive, or make it active again.
     Attach {
-        /// Where it is.
+        /// The address of the archive.
         address: ArchiveAddress,
-        /// The file with its key.
+        /// The file with the archive's key.
         key: Option<PathBuf>,
     },
-    /// Send no new copies to an archive.
+    /// Retire an archive: it gets no new copies.
     Retire {
-        /// Its identity or its URL.
+        /// The identity or the URL of the archive.
         archive: String,
     },
     /// Retire an archive, and copy to others what only it holds.
     Drain {
-        /// As above.
+        /// The identity or the URL of the archive.
         archive: String,
-        /// Bytes a second; 0 for any.
+        /// Rate limit in bytes a second; 0 for none.
         rate: u64,
     },
-    /// Use an archive no longer that no file needs.
+    /// Detach an archive that no file needs.
     Detach {
-        /// As above.
+        /// The identity or the URL of the archive.
         archive: String,
     },
-    /// Remove what was replaced or removed long enough ago.
+    /// Delete replaced and removed versions past their retention time.
     Expire,
     /// Archive the names and attributes of the tree.
     Tree,
-    /// Do what a policy says.
+    /// Run a policy.
     Policy {
-        /// Its rules, and where they are from, for messages; those of the tier's home otherwise.
+        /// The rules, and their origin for messages; `None` for the policy in the tier's home.
         rules: Option<(String, String)>,
-        /// Only say what would be done.
+        /// Whether to report only what would be done.
         dry_run: bool,
     },
-    /// Report what a command would do, and change nothing.
+    /// Report what a command would do; change nothing.
     DryRun {
-        /// One of archive, release, recall, drain, scrub, expire and undelete of all.
+        /// One of archive, release, recall, drain, scrub, expire and undelete-all.
         of: Box<Command>,
     },
 }
 
 impl Command {
-    /// Whether it changes nothing of the tree, its archives and what is known of them.
+    /// Whether the command leaves the tree, its archives and the catalogue unchanged.
     #[must_use]
     pub fn only_asks(&self) -> bool {
         matches!(
@@ -177,10 +176,10 @@ impl Command {
     }
 }
 
-/// Does what is asked.
+/// Executes a command.
 ///
 /// # Errors
-/// What stands in the way of all of it; what goes wrong with one file is told.
+/// Errors that affect the whole command. Errors of single files are reported to `tell`.
 pub fn execute(
     tier: &Arc<Tier>,
     command: &Command,

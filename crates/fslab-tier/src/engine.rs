@@ -1,6 +1,6 @@
 //! The engine: moves bytes between a tree and its archives, for any front end.
 //!
-//! Each room is a folder, and owns a part of [`Tier`]'s state:
+//! Each folder owns a part of [`Tier`]'s state:
 //! - `files`: files in use, their residency, reads, writes and syncs.
 //! - `recall`: the queue of recalls, their order, and the threads that serve them.
 //! - `outbound`: archiving, bundling, repacking, and fail-over between archives.
@@ -9,15 +9,16 @@
 //! - `tree`: walks, scans, renames, and the archived tree.
 //! - `expiry`: deleting old versions, and undelete.
 //!
-//! `archives`: the attached archives. `crash_recovery`: what an interrupted run left. `pin`: files
-//! that stay. `inspect`, `metrics`: answers to questions. `shutdown`: the end of an engine.
-//! `docs/formats/tier.md` has the protocols and why they are safe.
+//! `archives`: the attached archives. `crash_recovery`: resolves unrecorded uploads of an
+//! interrupted run. `pin`: pinned files. `inspect`, `metrics`: status queries. `shutdown`: the end
+//! of an engine. `docs/formats/tier.md` has the protocols and why they are safe.
 //!
-//! Rooms and this file import each other: each room implements its part of [`Tier`], which owns the
-//! state of all of them.
+//! The folders and this file import each other: each folder implements its part of [`Tier`], which
+//! owns the state of all of them.
 //!
-//! Locks: a file's state is locked while the file below is changed, never while an archive works.
-//! The locks of the queue and of the table of files in use are held for a moment only, inside it.
+//! Locks: a file's state is locked while the file below is changed, but never during a call of an
+//! archive. The locks of the queue and of the table of files in use are held only briefly. They may
+//! be taken while a file's state is locked.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -72,7 +73,7 @@ pub use tree::walk::{Visit, WalkEntry};
 pub struct Settings {
     /// The identity of the tier.
     pub tier: Id,
-    /// The tree is not changed: recalled blocks stay in memory.
+    /// Whether the tree stays unchanged. Recalled blocks then stay in memory.
     pub read_only: bool,
     /// Copies that a file needs before its bytes may be released.
     pub copies: usize,
@@ -84,32 +85,33 @@ pub struct Settings {
     pub keep: Duration,
     /// How long a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// The error that it gets after that.
+    /// The error that a program gets after that time.
     pub late: Errno,
-    /// Programs that may not recall, and get that error at once.
+    /// Programs that may not recall; they get that error at once.
     pub deny: DenyList,
     /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Threads that recall; at least one for each archive.
+    /// Number of threads that recall; at least one for each archive attached at the start. 0
+    /// disables recalls.
     pub movers: usize,
-    /// How long a call of an archive may take, beside the time for its bytes. With
+    /// Time limit of an archive's call, in addition to the time for its bytes. With
     /// [`Duration::MAX`] calls have no limit and are made directly.
     pub call_limit: Duration,
-    /// Blocks that are read ahead of a sequential reader.
+    /// Number of blocks that are read ahead of a sequential reader.
     pub ahead: u64,
-    /// Rate limit of archiving in bytes a second, written and read back; 0 for none.
+    /// Rate limit of archiving in bytes a second; counts bytes written and read back. 0 for none.
     pub archive_rate: u64,
     /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// The directory of its home, which commands that attach and detach archives write to.
+    /// The tier's home. Commands that attach and detach archives write to it.
     pub home: Option<PathBuf>,
-    /// The path of its default policy.
+    /// The path of the tier's default policy.
     pub policy: Option<PathBuf>,
-    /// The archives that its home names when it starts, attached or not.
+    /// The archives that the home names when the engine starts, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
-    /// Programs can enter the tree through the mount only.
+    /// Whether programs can enter the tree only through the mount.
     pub closes: bool,
-    /// Released files show poison below instead of zeros, where blocks can be shared.
+    /// Whether released files show poison below instead of zeros, where blocks can be shared.
     pub poison: bool,
 }
 
@@ -152,13 +154,13 @@ impl Settings {
 
 /// A tree whose files may be in archives.
 pub struct Tier {
-    /// A reference to itself, for uses of files that outlast a call.
+    /// A weak reference to the tier itself, for uses of files that outlast a call.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
     root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
-    /// The archives that its home names, attached or not.
+    /// The archives that the home names, attached or not.
     known_archives: RwLock<Vec<ArchiveEntry>>,
     catalogue: Catalogue,
     around: Environment,
@@ -167,8 +169,8 @@ pub struct Tier {
     outbound: outbound::Outbound,
     releases: release::Releases,
     tree: tree::TreeState,
-    /// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one
-    /// again.
+    /// Held while unneeded objects are determined, while objects are deleted or moved, and while an
+    /// object becomes needed again.
     expiry: Mutex<()>,
     counters: metrics::Counters,
     lifecycle: shutdown::Lifecycle,
@@ -190,13 +192,13 @@ impl Tier {
         check_mark(&*lower, settings.tier, around.marks)?;
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;
-        // A catalogue that is new takes numbers from archives.
+        // A new catalogue continues the numbers found in archives.
         let known = match catalogue.has_numbered()? {
             true => 0,
             false => tree::archived_tree::last_number(&archives),
         };
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
-        // Tests have none: nothing is recalled then.
+        // Tests set `movers` to 0, which disables recalls.
         let least = if settings.movers == 0 { 0 } else { archives.len() };
         let movers = settings.movers.max(least);
         let recalls = recall::Recalls::new(&settings, &around);
@@ -248,7 +250,7 @@ impl Tier {
         &self.root
     }
 
-    /// Its settings.
+    /// The settings of the engine.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -282,8 +284,9 @@ impl Tier {
         if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
     }
 
-    /// Opens a file to read it, while nobody changes its permissions: who may not read it gets
-    /// leave for a moment, and then they are as they were.
+    /// Opens a file for reading. The file's state is locked meanwhile, because opening may change
+    /// permissions for a moment. If the engine's user may not read the file, read permission is
+    /// added and then removed again.
     fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
         let _state = file.lock();
         self.open_own(file.ino(), false)
@@ -315,7 +318,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Fails if a tree does not belong to a tier.
+/// Fails unless a tree belongs to this tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower);
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

@@ -1,7 +1,8 @@
-//! The layer: a tree as programs see it, whether bytes of its files are here or in archives.
+//! The layer: a tree as programs see it, whether its bytes are resident or in archives.
 //!
-//! A transformer: every operation is here, and what is not is refused. Files that are wholly here
-//! are the lower file system's own, backing descriptor included; the engine is asked about others.
+//! A transformer: operations on bytes and attributes are implemented here, or refused. Other
+//! operations on names go to the tree below. Resident files are the lower file system's own,
+//! including the backing descriptor; the engine handles the others.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +20,7 @@ use crate::stored::marks::is_ours;
 mod attributes;
 mod open;
 
-/// How often a creation is tried while others make and remove its name.
+/// How often a creation is tried while other programs create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// A tree whose files may be in archives, as a file system.
@@ -31,7 +32,7 @@ pub struct TierFs {
 
 /// A handle of the mount.
 struct OpenFile {
-    /// Of the file below.
+    /// The handle of the file below.
     handle: Handle,
     mode: OpenMode,
     used: FileUse,
@@ -39,7 +40,7 @@ struct OpenFile {
 }
 
 impl TierFs {
-    /// The file system over an engine.
+    /// Creates the file system over an engine.
     #[must_use]
     pub fn new(tier: Arc<Tier>) -> Self {
         tier.is_served_from_now_on();
@@ -47,7 +48,7 @@ impl TierFs {
         Self { tier, lower, handles: HandleTable::default() }
     }
 
-    /// Behind a change by a program that asked for each to be durable.
+    /// Syncs after a change if the program opened the file with `O_SYNC` or `O_DSYNC`.
     fn sync_if_asked(&self, open: &OpenFile, request: &Request) -> Result<()> {
         if !open.mode.contains(OpenMode::DATA_SYNC) {
             return Ok(());
@@ -77,7 +78,7 @@ impl FileSystem for TierFs {
         self.lower.mknod(request, parent, name, mode, device)
     }
 
-    /// The engine opens files of its own accord.
+    /// Refused, because the engine itself opens files.
     fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
@@ -193,7 +194,7 @@ impl FileSystem for TierFs {
                 created => return Ok(self.enter_created(created?, flags)),
             }
             match self.open_existing(request, parent, name, flags) {
-                // Somebody has removed the name since.
+                // The name was removed meanwhile.
                 Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {}
                 opened => return opened,
             }
@@ -315,8 +316,7 @@ impl FileSystem for TierFs {
         self.settled(ino, || self.lower.fileattr_get(request, ino, form))
     }
 
-    /// A file that is recalled or released is written to, so that none can be immutable or append
-    /// only.
+    /// Refuses to make a file immutable or append-only, because recalls and releases write to it.
     fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
         attr.refuse_change_of_protection(&*self.lower, request, ino)?;
         let used = self.tier.enter(ino);

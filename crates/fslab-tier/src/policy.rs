@@ -1,12 +1,13 @@
-//! Which files go, and when: rules in TOML, which decide and do nothing.
+//! Policies: rules in TOML that decide which files are archived and released, and when.
 //!
-//! The first rule that fits a file decides. Where watermarks are given, files are released only
-//! while the file system is fuller than `high`, those that were not used for longest first, until
-//! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
+//! The first rule that fits a file decides. With watermarks, files are released only if the file
+//! system is fuller than `high`, and until it is no fuller than `low`. The least recently used
+//! files are released first. Files are archived in advance while it is at least as full as
+//! `premigrate`.
 //!
-//! `rules`: parsing. `file_facts`: the facts that rules ask of a file. `selection`, `candidates`:
-//! the files that a policy is about. `freed_space`: whether releases free space. `run`: running a
-//! policy.
+//! `rules`: parsing. `file_facts`: the facts about a file that rules use. `selection`,
+//! `candidates`: the files that a policy affects. `freed_space`: whether releases free space.
+//! `run`: running a policy.
 
 mod candidates;
 mod file_facts;

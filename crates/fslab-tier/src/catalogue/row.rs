@@ -1,4 +1,4 @@
-//! Rows of the catalogue: what is known of an object.
+//! Rows of the catalogue: the facts recorded about an object.
 
 use fslab_vfs::Timestamp;
 
@@ -8,55 +8,55 @@ use crate::stored::{Location, Version};
 
 const VERSION: u8 = 1;
 
-/// What an object is to the tree.
+/// The state of an object with respect to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectState {
-    /// It is being written, or its writer ended before anybody knew.
+    /// The object is being written, or its writer ended before recording the result.
     Pending,
-    /// It is the last archived version of a file.
+    /// The object is the last archived version of a file.
     Live,
-    /// A later version has taken its place.
+    /// A later version has replaced the object.
     Replaced,
     /// The file was removed.
     Removed,
 }
 
-/// What is known of an object.
+/// The recorded facts about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRow {
-    /// What it is to the tree.
+    /// The state of the object.
     pub state: ObjectState,
-    /// The file.
+    /// The identity of the file.
     pub file: Id,
-    /// The inode the file had.
+    /// The inode of the file when it was archived.
     pub inode: Id,
-    /// Where it is and what it holds.
+    /// The version, with its location in archives.
     pub version: Version,
-    /// Since when it has been in this state.
+    /// When the object entered this state.
     pub since: Timestamp,
-    /// The last scan that had begun when this was said, or that saw it.
+    /// The last scan that had begun when the row was written, or that found the object.
     pub seen: u64,
-    /// Where the file was, from the root of the tree.
+    /// The path of the file from the root of the tree.
     pub path: Vec<u8>,
 }
 
-/// What is to be said of an object, and what was said of it when that was found out.
+/// A new row of an object, and the row that it is based on.
 #[derive(Clone, Debug)]
 pub struct RowChange {
-    /// None if it had no row.
+    /// `None` if the object had no row.
     pub before: Option<ObjectRow>,
     /// The new row.
     pub after: ObjectRow,
 }
 
 impl ObjectRow {
-    /// The row as somebody says it who knows: a scan that has begun by then is none that could tell
-    /// better.
+    /// Returns the row as seen by scan `scan`. The writer's knowledge is as new as that of any scan
+    /// that has begun.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }
 
-    /// The row with what is said of it now.
+    /// Returns the row with a new state.
     pub(super) fn turned(self, state: ObjectState, since: Timestamp, scan: u64) -> Self {
         Self { state, since, ..self }.said_after(scan)
     }

@@ -6,20 +6,21 @@ use redb::ReadableTable;
 use super::{Catalogue, FACTS, SCAN};
 use crate::error::Result;
 
-/// The last scan that looked at every file, each of which told what it names.
+/// The last scan that visited every file and could read every residency.
 const SCANNED: &str = "scanned";
-/// 1 while an engine uses it.
+/// 1 while an engine uses the catalogue.
 const IN_USE: &str = "in use";
-/// 0 once every file was looked at since the last use that did not end in order.
+/// 0 once every file was visited since the last use that did not end cleanly.
 const IN_DOUBT: &str = "in doubt";
-/// How often engines began to use it.
+/// The open epoch: a count of openings and scans.
 const USES: &str = "uses";
-/// When names went to archives last, in seconds since 1970.
+/// When the tree was last archived, in seconds since 1970.
 const TREE: &str = "tree";
 
 impl Catalogue {
-    /// An engine begins to use it. Where the last use did not end in order, the tree may have gone
-    /// back to what was durable, and rows may say that files are gone which are there again.
+    /// Records that an engine begins to use the catalogue. If the last use did not end cleanly, the
+    /// catalogue is in doubt. The tree may have returned to its durable state, and files that rows
+    /// call removed may exist again.
     ///
     /// # Errors
     /// Errors of the database.
@@ -30,7 +31,7 @@ impl Catalogue {
         }
     }
 
-    /// How often engines began to use it; none if nobody counted.
+    /// Returns the open epoch; `None` if none was recorded.
     ///
     /// # Errors
     /// Errors of the database.
@@ -38,7 +39,7 @@ impl Catalogue {
         self.fact(USES)
     }
 
-    /// Counts the uses from here.
+    /// Sets the open epoch.
     ///
     /// # Errors
     /// Errors of the database.
@@ -46,7 +47,8 @@ impl Catalogue {
         self.note(&[(USES, open_epoch)])
     }
 
-    /// It is from now on that of a tree that was made again, whose openings nobody has counted.
+    /// Removes the open epoch, because the catalogue now belongs to a rebuilt tree. Also puts the
+    /// catalogue in doubt.
     ///
     /// # Errors
     /// Errors of the database.
@@ -58,8 +60,8 @@ impl Catalogue {
         })
     }
 
-    /// It is not of the same day as the tree: what was said of files, and what scans found, may be
-    /// of others. A scan tells anew before anything goes.
+    /// Puts the catalogue in doubt, because it and the tree were not saved together. Rows and scans
+    /// may describe other files, so nothing expires before a new scan.
     ///
     /// # Errors
     /// Errors of the database.
@@ -67,7 +69,7 @@ impl Catalogue {
         self.note(&[(IN_DOUBT, 1), (SCANNED, 0)])
     }
 
-    /// The use ends, and the tree is durable as it is.
+    /// Records that the use ends. The caller has made the tree durable.
     ///
     /// # Errors
     /// Errors of the database.
@@ -75,7 +77,7 @@ impl Catalogue {
         self.note(&[(IN_USE, 0)])
     }
 
-    /// Whether a use ended otherwise and no scan has looked at every file since.
+    /// Whether a use did not end cleanly, and no scan has visited every file since.
     ///
     /// # Errors
     /// Errors of the database.
@@ -83,7 +85,7 @@ impl Catalogue {
         Ok(self.fact(IN_DOUBT)? != Some(0))
     }
 
-    /// A scan has looked at every file.
+    /// Ends the doubt, after a scan has visited every file.
     ///
     /// # Errors
     /// Errors of the database.
@@ -91,8 +93,7 @@ impl Catalogue {
         self.note(&[(IN_DOUBT, 0)])
     }
 
-    /// When the names of the tree went to archives last, in seconds since 1970; none if they
-    /// never did.
+    /// Returns when the tree was last archived, in seconds since 1970; `None` if never.
     ///
     /// # Errors
     /// Errors of the database.
@@ -100,7 +101,7 @@ impl Catalogue {
         Ok(self.fact(TREE)?.and_then(|at| at.try_into().ok()))
     }
 
-    /// The names of the tree went to archives.
+    /// Records when the tree was archived, in seconds since 1970.
     ///
     /// # Errors
     /// Errors of the database.
@@ -115,7 +116,7 @@ impl Catalogue {
         })
     }
 
-    /// Notes some facts as one.
+    /// Writes several numbers in one transaction.
     fn note(&self, noted: &[(&str, u64)]) -> Result<()> {
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
@@ -124,7 +125,7 @@ impl Catalogue {
         })
     }
 
-    /// Begins a scan and answers its number, which is above those of all before.
+    /// Begins a scan and returns its number, which is above those of all earlier scans.
     ///
     /// # Errors
     /// Errors of the database.
@@ -137,8 +138,8 @@ impl Catalogue {
         })
     }
 
-    /// A scan has looked at every file, and each told what it names: what was said to be unneeded
-    /// before it began is so.
+    /// Records that a scan has visited every file and read every residency. Objects that were
+    /// recorded as unneeded before it began are then proven unneeded.
     ///
     /// # Errors
     /// Errors of the database.
@@ -146,7 +147,7 @@ impl Catalogue {
         self.note(&[(SCANNED, number)])
     }
 
-    /// The last scan that ended so; 0 where none did.
+    /// Returns the number of the last such scan; 0 if there was none.
     ///
     /// # Errors
     /// Errors of the database.

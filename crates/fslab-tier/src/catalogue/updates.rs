@@ -1,4 +1,4 @@
-//! Updates of rows that depend on what the catalogue says at that moment, in one transaction.
+//! Updates of rows that depend on their present contents, in one transaction each.
 
 use fslab_vfs::Timestamp;
 use redb::ReadableTable;
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::id::Id;
 use crate::stored::Version;
 
-/// What the catalogue says of an object, while nobody says anything else.
+/// Returns the present row of an object within the transaction.
 type RowOf<'a> = dyn Fn(Id) -> Result<Option<ObjectRow>> + 'a;
 
 impl Catalogue {
-    /// Says what an object is to the tree from now on; none if it has no row any more.
+    /// Changes the state of an object; does nothing if it has no row.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with the row.
+    /// Errors of the database, or if the row is damaged.
     pub fn turn(&self, object: Id, state: ObjectState, since: Timestamp) -> Result<()> {
         self.rewrite(|row_of, scan| {
             let row = row_of(object)?;
@@ -25,12 +25,12 @@ impl Catalogue {
         })
     }
 
-    /// Pending rows are from now on those of their files' last versions, and those of the objects
-    /// beside them are replaced. Of what somebody turned meanwhile only the version is written: its
-    /// file has gone, or was seen elsewhere. All or none, durably.
+    /// Makes pending rows live, and the previous objects of their files replaced. If a row is no
+    /// longer pending, only its version is written: its file was removed, or a scan found it.
+    /// Writes all or none, durably.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn settle(&self, archived: &[(ObjectRow, Option<Id>)], now: Timestamp) -> Result<()> {
         self.rewrite(|row_of, scan| {
             let mut rows = Vec::new();
@@ -47,12 +47,12 @@ impl Catalogue {
         })
     }
 
-    /// Versions of pending rows are from now on to the tree what the objects beside them are, by
-    /// what is said of those now. What is not pending any more stays as it is: who turned it knew
-    /// of it. All or none, durably.
+    /// Gives new objects the rows of the old ones from which they were copied, with the new
+    /// versions. New objects that are no longer pending stay unchanged, because a later change knew
+    /// of them. Writes all or none, durably.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn take_over(&self, moved: &[(Id, ObjectRow)]) -> Result<()> {
         self.rewrite(|row_of, _| {
             let mut rows = Vec::new();
@@ -66,11 +66,11 @@ impl Catalogue {
         })
     }
 
-    /// Says of objects that further archives have a copy, where they still are where they were. All
-    /// or none, durably.
+    /// Adds archives to the copies of objects that are still at the same location. Writes all or
+    /// none, durably.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn add_copies(&self, copied: &[Version]) -> Result<()> {
         self.rewrite(|row_of, _| {
             let mut rows = Vec::new();
@@ -86,12 +86,11 @@ impl Catalogue {
         })
     }
 
-    /// Writes rows where the catalogue says the same of their objects as when they were made; who
-    /// said something else since knew more, and of his row only the scan that saw it is noted. All
-    /// or none, durably.
+    /// Writes rows whose objects still have the row that the change is based on. Of another row
+    /// only the scan is updated, because its writer knew more. Writes all or none, durably.
     ///
     /// # Errors
-    /// Errors of the database, or what is wrong with a row.
+    /// Errors of the database, or if a row is damaged.
     pub fn put_where_still<'a>(
         &self,
         changes: impl IntoIterator<Item = &'a RowChange>,
@@ -110,8 +109,8 @@ impl Catalogue {
         })
     }
 
-    /// Writes rows that are made of what rows say, and of the number of the last scan that has
-    /// begun, with nobody in between.
+    /// Writes the rows that `make` returns, in one transaction. `make` receives the present rows
+    /// and the number of the last scan that has begun.
     fn rewrite(&self, make: impl FnOnce(&RowOf<'_>, u64) -> Result<Vec<ObjectRow>>) -> Result<()> {
         let done = self.change(|transaction| {
             let scan = last_scan(transaction)?;
@@ -132,7 +131,7 @@ impl Catalogue {
     }
 }
 
-/// Whether somebody said of an object what became of it.
+/// Whether the outcome of an object was recorded.
 fn is_turned(row: &ObjectRow) -> bool {
     row.state != ObjectState::Pending
 }

@@ -1,4 +1,4 @@
-//! Archiving files because a user asks for it.
+//! Archiving files on a user's command.
 
 use super::Execution;
 use crate::engine::Archived;
@@ -7,7 +7,7 @@ use crate::event::{EventSink, report_done, report_problem};
 use crate::rate_limit::RateLimit;
 
 impl Execution<'_> {
-    /// Small files go out together; they are told of once they are there.
+    /// Archives files. Small files are bundled, and reported once their bundle is archived.
     pub(super) fn archive(
         &mut self,
         paths: &[Vec<u8>],

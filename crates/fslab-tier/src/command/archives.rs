@@ -1,5 +1,5 @@
-//! Attaching, retiring, draining and detaching archives: the home is written first, then the engine
-//! follows.
+//! Attaching, retiring, draining and detaching archives. Each change is written to the home first,
+//! and then made in the engine.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ impl Execution<'_> {
         let mut home = self.home()?;
         let around = tier.surroundings();
         home.attach(address, around.identities.make(), key.map(Path::to_owned))?;
-        // It is the last entry by now.
+        // The attached archive is the last entry of the home.
         let Some(entry) = home.description.archives.last().cloned() else { return Ok(()) };
         let before = tier.entry_named(&entry.id.to_string()).ok();
         let is_open = before.is_some_and(|before| {
@@ -53,9 +53,9 @@ impl Execution<'_> {
         let entry = self.retired(archive)?;
         let (tier, request) = (self.tier, self.request);
         let short = self.read_copies(&mut |heard| tier.drain(entry.id, request, limit, heard))?;
-        // Renamed files do not name their new copies yet.
+        // Renamed files do not name their new copies yet, so the tree is scanned.
         report_problems(self.tell, tier.scan(request)?.damaged)?;
-        // Whoever rebuilds the tree without the archive begins with the newest one.
+        // The newest tree must be in another archive too, because a rebuild begins with it.
         let archived = tier.archive_tree(request)?;
         report_problems(self.tell, archived.problems)?;
         let name = entry.address.label();
@@ -74,7 +74,7 @@ impl Execution<'_> {
         self.tell_state(entry.id)
     }
 
-    /// An archive that could be retired. Retires none.
+    /// Returns an archive that could be retired; does not retire it.
     pub(super) fn retirable(&self, archive: &str) -> Result<ArchiveEntry> {
         let entry = self.attached(archive)?;
         self.home()?.change_usage(entry.id, ArchiveUsage::Retired)?;

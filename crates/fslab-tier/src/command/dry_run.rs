@@ -1,5 +1,5 @@
-//! What commands would do, for `--dry-run`: no file and no archive is changed. A release asks the
-//! archives whether they have the copies; nothing else reads archives.
+//! Dry runs of commands, for `--dry-run`: no file and no archive is changed. A release opens the
+//! copies in archives to check that they exist; other dry runs read no copies.
 
 use super::inspect::version_event;
 use super::{Command, Execution};
@@ -36,7 +36,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Reports each file of which something would be done, with its bytes.
+    /// Reports each file that would be affected, with its bytes.
     fn would(
         &mut self,
         paths: &[Vec<u8>],
@@ -64,7 +64,8 @@ impl Execution<'_> {
         })
     }
 
-    /// A scrub reads every copy of every version.
+    /// Counts all recorded copies of all versions. Unlike a scrub, it includes pending versions and
+    /// copies that are unavailable.
     fn would_scrub(&mut self) -> Result<()> {
         let (mut versions, mut copies, mut bytes) = (0, 0, 0);
         self.tier.catalogue().for_each_in_turn(&mut |row| {
@@ -77,7 +78,8 @@ impl Execution<'_> {
         total(self.tell, &[("versions", versions), ("copies", copies), ("content_bytes", bytes)])
     }
 
-    /// A real drain reads the copies and replaces damaged ones. A dry run does not read them.
+    /// Counts the copies that a drain would make. A real drain reads the copies and replaces
+    /// damaged ones; a dry run does not read them.
     fn would_drain(&mut self, archive: &str) -> Result<()> {
         let tier = self.tier;
         let drained = self.retirable(archive)?.id;
@@ -110,8 +112,8 @@ impl Execution<'_> {
         total(self.tell, &figures)
     }
 
-    /// Expiry scans first where some versions were not looked for yet, and keeps those that a file
-    /// turns out to need.
+    /// Reports the versions that an expiry would delete. A real expiry scans first if no scan has
+    /// looked for files that need them, and keeps those that a file needs.
     fn would_expire(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
         tier.look_for_archives();

@@ -1,4 +1,4 @@
-//! Does something to every regular file of some paths.
+//! Applies an operation to every regular file at some paths.
 
 use fslab_vfs::FileKind;
 
@@ -10,7 +10,7 @@ use crate::event::{EventSink, report_problem};
 type Work<'a> = dyn FnMut(&WalkEntry<'_>, &mut EventSink<'_>) -> Result<()> + 'a;
 
 impl Execution<'_> {
-    /// Does something to every regular file of some paths. What goes wrong with one is told.
+    /// Applies `work` to every regular file at some paths. Errors of single files are reported.
     pub(super) fn each_file(&mut self, paths: &[Vec<u8>], work: &mut Work<'_>) -> Result<()> {
         let Self { tier, request, tell } = self;
         for path in paths {

@@ -1,4 +1,4 @@
-//! Reports on where bytes are, which recalls are waiting, and which versions there are.
+//! Reports on the location of bytes, unfinished recalls, archives, and versions.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ impl Execution<'_> {
     pub(super) fn usage(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, request, tell } = self;
         let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
-        // Files of several names count once, as with du(1).
+        // Files with several names count once, as with du(1).
         let mut met = HashSet::new();
         tier.walk_on(path, request, &mut |place| {
             let counted = place.and_then(|place| {
@@ -88,7 +88,7 @@ impl Execution<'_> {
 
     pub(super) fn versions(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, tell, .. } = self;
-        // Who is told may take his time.
+        // The receiver of events may be slow, so the catalogue is not held meanwhile.
         tier.catalogue().for_each_in_turn(&mut |row| {
             if !is_below(&row.path, path) {
                 return Ok(());
@@ -98,7 +98,7 @@ impl Execution<'_> {
     }
 }
 
-/// A version of a file, as it is reported.
+/// Returns the event that reports a version.
 pub(super) fn version_event(row: &ObjectRow) -> Event {
     let state = match row.state {
         ObjectState::Pending => "pending",
@@ -116,7 +116,7 @@ pub(super) fn version_event(row: &ObjectRow) -> Event {
     }
 }
 
-/// Programs of which it is told that they wait for one block.
+/// Maximum number of waiting programs that are reported for one block.
 const TOLD_MAX: usize = 16;
 
 fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
@@ -126,7 +126,7 @@ fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
         .collect()
 }
 
-/// Whether a path is another one or is in it.
+/// Whether a path equals another one or is below it.
 pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest[0] == b'/')

@@ -1,6 +1,6 @@
-//! Recalling files because a user asks for it.
+//! Recalling files on a user's command.
 //!
-//! The blocks of several files are requested before the first is waited for: so the queue can
+//! Blocks of several files are requested before the first file is waited for. So the queue can
 //! choose an order, and no mover is idle while files are small.
 
 use std::collections::VecDeque;
@@ -18,12 +18,12 @@ use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// Blocks that are asked for at once, but for what one file more adds: so many still come when who
-/// asked is gone.
+/// Limit of blocks that are requested at once; the last file may exceed it. Requested blocks may
+/// still be recalled after the caller has gone.
 const BLOCKS_MAX: u64 = 64;
 
 impl Execution<'_> {
-    /// Brings files back and waits for them, within a limit where there is one.
+    /// Recalls files and waits for them, within the rate limit if there is one.
     pub(super) fn recall(
         &mut self,
         paths: &[Vec<u8>],
@@ -46,15 +46,15 @@ impl Execution<'_> {
     }
 }
 
-/// A file of which blocks were asked for.
+/// A file whose blocks were requested.
 struct Asked {
     used: FileUse,
-    /// The inode is remembered until the file is done.
+    /// Keeps the inode's lookup reference until the file is done.
     _found: Found,
     path: Vec<u8>,
     size: u64,
     resident_before: u64,
-    /// Blocks that were asked for.
+    /// Number of requested blocks.
     blocks: u64,
 }
 
@@ -62,14 +62,14 @@ struct Round<'a> {
     tier: &'a Arc<Tier>,
     blocks: Range<u64>,
     request: &'a Request,
-    /// The first first.
+    /// The requested files, in the order of the requests.
     asked: VecDeque<Asked>,
-    /// Blocks of all these.
+    /// Number of requested blocks of all these files.
     waiting: u64,
 }
 
 impl Round<'_> {
-    /// Asks for a file, and waits for others where many are asked for.
+    /// Requests a file, and waits for earlier files if many blocks are requested.
     fn ask(&mut self, place: &WalkEntry<'_>, tell: &mut EventSink<'_>) -> Result<()> {
         let mut asked = self.begin(place)?;
         let blocks = self.blocks.clone();
@@ -83,7 +83,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether the first is to be waited for before more is asked for, or need not be waited for.
+    /// Whether to wait for the first file before more is requested, or it is already resident.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
@@ -99,8 +99,8 @@ impl Round<'_> {
         Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
     }
 
-    /// Fails where a file, with all that was asked for before, does not fit into the file system
-    /// below: a recall that fills it up would have other programs fail.
+    /// Fails if a file, together with all requested blocks, does not fit into the file system
+    /// below. A recall that fills the file system would make other programs fail.
     fn check_room(&self, used: &FileUse, path: &[u8]) -> Result<()> {
         let below = || Error::below(path);
         let wanted = self.tier.offline_blocks(&used.file, &self.blocks).map_err(below())?;
@@ -124,7 +124,7 @@ impl Round<'_> {
         })
     }
 
-    /// Waits for the file that was asked for first. What goes wrong with it is told.
+    /// Waits for the file that was requested first, and reports its errors.
     fn finish_first(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
         let Some(asked) = self.asked.pop_front() else { return Ok(()) };
         self.waiting -= asked.blocks;
@@ -146,14 +146,15 @@ impl Round<'_> {
     fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {
         let after = self.tier.resident_bytes(&asked.used.file, asked.size);
         let after = after.map_err(Error::below(&asked.path))?;
-        // Somebody may have released other blocks meanwhile.
+        // Other blocks may have been released meanwhile.
         match after.saturating_sub(asked.resident_before) {
             0 => Ok(()),
             bytes => report_done(tell, "recalled", &asked.path, bytes),
         }
     }
 
-    /// One block after the other: what is in the queue comes as fast as the tier lets it.
+    /// Recalls one block after the other, within the rate limit. Blocks already in the queue are
+    /// recalled at the tier's own rate.
     fn one_by_one(
         &self,
         place: &WalkEntry<'_>,

@@ -1,4 +1,4 @@
-//! Undeleting one version, or all removed files of a directory.
+//! Undeleting one version, or all removed files in a directory.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,9 @@ impl Execution<'_> {
         report_done(self.tell, "undeleted", path, bytes)
     }
 
-    /// Brings back the last version of each file that was removed below a path. Where something has
-    /// its name by now, as where programs save files by renaming others over them, that stays.
+    /// Undeletes the last version of each file that was removed below a path. If something now has
+    /// the file's name, it stays and the file is skipped. Programs that save a file by renaming
+    /// another over it leave such names.
     pub(super) fn undelete_all(&mut self, path: &[u8]) -> Result<()> {
         let mut undeleted = 0;
         for (path, Removed { object, .. }) in missing(self.tier, path)? {
@@ -33,7 +34,7 @@ impl Execution<'_> {
         total(self.tell, &[("undeleted", undeleted)])
     }
 
-    /// Reports what [`Self::undelete_all`] would bring back.
+    /// Reports the files that [`Self::undelete_all`] would restore.
     pub(super) fn would_undelete_all(&mut self, path: &[u8]) -> Result<()> {
         for (path, Removed { bytes, .. }) in missing(self.tier, path)? {
             report_done(self.tell, "would undelete", &path, bytes)?;
@@ -42,7 +43,7 @@ impl Execution<'_> {
     }
 }
 
-/// The last version of a removed file; a later one is greater.
+/// The last version of a removed file. The order is that of the versions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Removed {
     sequence: u64,
@@ -50,7 +51,7 @@ struct Removed {
     bytes: u64,
 }
 
-/// Removed files below a path in whose place nothing is.
+/// Returns the removed files below a path whose names are free.
 fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut missing = BTreeMap::new();
     for (path, removed) in last_removed(tier, above)? {
@@ -65,8 +66,8 @@ fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     Ok(missing)
 }
 
-/// Where files were that are removed, and the last version of each. All of them are in memory: of a
-/// path, any row may be the last one.
+/// Returns the paths of removed files, with the last version of each. All are held in memory,
+/// because any row of a path may be its last version.
 fn last_removed(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut last: BTreeMap<Vec<u8>, Removed> = BTreeMap::new();
     tier.catalogue().for_each(&mut |row| {

@@ -1,4 +1,4 @@
-//! Scans and scrubs, which may take days: findings are reported at once, and progress every minute.
+//! Scans and scrubs, which may take days. Findings are reported at once, and progress every minute.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::event::{Event, EventSink, go_on, owned, report_problems, total};
 use crate::rate_limit::RateLimit;
 
-/// Reads copies, and reports what was found so far.
+/// Reads copies, and reports the results so far.
 type ReadCopies<'a> = dyn FnMut(&mut ProgressSink<'_, Scrubbed>) -> Result<Scrubbed> + 'a;
 
-/// How often figures are told.
+/// Interval between progress reports.
 const EVERY: Duration = Duration::from_secs(60);
 
 impl Execution<'_> {
@@ -42,7 +42,7 @@ impl Execution<'_> {
         self.read_copies(&mut |heard| tier.scrub_within(request, limit, heard)).map(drop)
     }
 
-    /// Reads copies with progress, and returns how many versions have too few.
+    /// Reads copies and reports progress; returns the number of versions with too few copies.
     pub(super) fn read_copies(&mut self, read: &mut ReadCopies<'_>) -> Result<u64> {
         let Self { tier, tell, .. } = self;
         let (mut progress, mut damaged) = (Progress::begin(tier), 0);
@@ -93,7 +93,7 @@ fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 
     ]
 }
 
-/// What is told while something goes on.
+/// Reports of progress during a long command.
 struct Progress<'a> {
     tier: &'a Tier,
     told_ns: u64,
@@ -104,7 +104,7 @@ impl<'a> Progress<'a> {
         Self { tier, told_ns: tier.surroundings().clock.now_ns() }
     }
 
-    /// Tells findings at once, and figures where they are due.
+    /// Reports findings at once, and figures when they are due.
     fn tell(
         &mut self,
         found: [&mut Vec<String>; 2],

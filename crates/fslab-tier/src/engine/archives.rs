@@ -15,8 +15,8 @@ use crate::stored::Version;
 mod membership;
 
 impl Tier {
-    /// The archives that are attached and available. Those that are unavailable are looked for,
-    /// which takes as long as they do: never with a file locked.
+    /// Returns the attached and available archives. Looks for unavailable archives first, which
+    /// takes as long as they do, so no file may be locked meanwhile.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -24,23 +24,22 @@ impl Tier {
         archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
     }
 
-    /// The archives that hold a version, as far as they are attached and available.
+    /// Returns the attached and available archives that hold a version.
     pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders_anywhere(version);
         holders.retain(|archive| archive.why_unavailable().is_none());
         holders
     }
 
-    /// The archives that hold a version, as far as they are attached, also those that are
-    /// unavailable.
+    /// Returns the attached archives that hold a version, including unavailable ones.
     pub(super) fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let archives = self.archives.read();
         let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// Whether an archive that holds a version is unavailable: it can't be asked for it, nor to
-    /// remove it.
+    /// Whether an attached archive that holds a version is unavailable. Such an archive can neither
+    /// return the version nor delete it.
     pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }
@@ -52,28 +51,29 @@ impl Tier {
         }
     }
 
-    /// The archives that are here, those first that are said to hold a version. Others may hold it
-    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
+    /// Returns the available archives; those that are recorded as holders of a version come first.
+    /// Others may hold it too: a scrub can't record its copies on a file that was renamed
+    /// meanwhile.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
         archives
     }
 
-    /// What the first archive answers that holds a version and does not fail.
+    /// Returns the answer of the first archive that holds a version and does not fail.
     pub(super) fn ask_holders<T>(
         &self,
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // Those that are not said to hold it can't tell what is wrong.
+        // The error of an archive that is not a recorded holder would not show the cause.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));
         answer.map_err(|error| missing.unwrap_or(error))
     }
 
-    /// All archives that the tier's home names, that are attached, or that have copies.
+    /// Returns all archives that the tier's home names, that are attached, or that have copies.
     ///
     /// # Errors
     /// Errors of the catalogue.
@@ -136,7 +136,7 @@ impl Tier {
         self.attached(id).is_some_and(|archive| archive.why_unavailable().is_none())
     }
 
-    /// What to call an archive in messages, attached or not.
+    /// Returns the name of an archive for messages, attached or not.
     fn name_of_archive(&self, id: Id) -> String {
         match self.known_archive(id) {
             Some(known) => format!("{id} ({})", known.address.label()),
@@ -144,20 +144,21 @@ impl Tier {
         }
     }
 
-    /// Archives with a copy of a version that are unavailable or not attached, for messages.
+    /// Returns the archives with a copy of a version that are unavailable or not attached, for
+    /// messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
     }
 
-    /// Archives that are unavailable, for messages.
+    /// Returns the unavailable archives, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
         let unavailable = archives.iter().filter(|archive| archive.why_unavailable().is_some());
         unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
-    /// Fails where no archive is attached that is said to hold a version.
+    /// Fails if no recorded holder of a version is attached and available.
     pub(super) fn is_there(&self, version: &Version) -> Result<()> {
         if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
     }
@@ -166,13 +167,13 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// A line for each archive with copies that is unavailable or not attached: nobody can look at
-    /// those.
+    /// Returns a line for each archive with copies that is unavailable or not attached, because its
+    /// copies can't be verified. Detached archives are left out.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
-        // Nobody expects the others to be there.
+        // A detached archive is not expected to be attached.
         missing.retain(|archive, _| {
             !self.is_attached(*archive) && self.usage_of(*archive) != ArchiveUsage::Detached
         });
@@ -183,7 +184,8 @@ impl Tier {
         Ok(missing.iter().map(line).collect())
     }
 
-    /// Calls `visit` with each object and each archive that is said to have it.
+    /// Calls `visit` with each recorded object and each archive that holds it according to the
+    /// catalogue.
     fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
         self.catalogue.for_each(&mut |row| {
             if row.state != ObjectState::Pending {

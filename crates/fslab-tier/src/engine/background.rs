@@ -1,4 +1,4 @@
-//! Control of the thread that does what the mount does by itself, for the end of the engine.
+//! Control of the mount's background thread, so that the end of the engine can stop it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,39 +7,40 @@ use std::time::Duration;
 use fslab_vfs::{Cancellation, Request};
 use parking_lot::{Condvar, Mutex};
 
-/// How often the clock is looked at: it is not the one that the system waits by.
+/// Interval at which the thread reads the clock, which is not the clock that its wait uses.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the end of an engine waits for a round to end: an archive may hold it up for ever.
+/// How long the end of an engine waits for a round to end. An archive may delay a round without
+/// limit.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a cancelled round finds in its request.
+/// The value of the flag in a round's request once the round is cancelled.
 const CANCELLED: u64 = 1;
 
-/// Whether rounds go on.
+/// State of the background thread.
 #[derive(Default)]
 pub(crate) struct BackgroundThread {
     going: Mutex<Going>,
     changed: Condvar,
-    /// Seen by a round under way, between two blocks.
+    /// Checked by a running round between two blocks.
     cancelled: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Going {
-    /// There are none.
+    /// No thread was started.
     #[default]
     Never,
-    /// A thread does them.
+    /// The thread runs rounds.
     On,
-    /// The thread is to end.
+    /// The thread is asked to end.
     Stopping,
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 
 impl BackgroundThread {
-    /// Ends rounds; `false` where one is still under way.
+    /// Stops the rounds; returns `false` if one is still running after `STOP_TIMEOUT`.
     pub(crate) fn stop(&self) -> bool {
         self.cancelled.store(CANCELLED, Ordering::SeqCst);
         let mut going = self.going.lock();
@@ -51,7 +52,7 @@ impl BackgroundThread {
         !self.changed.wait_while_for(&mut going, is_stopping, STOP_TIMEOUT).timed_out()
     }
 
-    /// Waits a little; `false` once rounds are to end.
+    /// Waits for up to `LOOK_EVERY`; returns `false` once the rounds are to end.
     pub(crate) fn wait(&self) -> bool {
         let mut going = self.going.lock();
         if *going == Going::On {
@@ -60,7 +61,7 @@ impl BackgroundThread {
         *going == Going::On
     }
 
-    /// The thread starts.
+    /// Records that the thread has started.
     pub(crate) fn begin(&self) {
         *self.going.lock() = Going::On;
     }
@@ -70,7 +71,7 @@ impl BackgroundThread {
         self.changed.notify_all();
     }
 
-    /// A request that ends when the thread is to end.
+    /// Returns a request that is cancelled when the thread is to end.
     pub(crate) fn request(&self) -> Request {
         let cancellation = Cancellation::new(Arc::clone(&self.cancelled), CANCELLED);
         Request { cancellation, ..Request::default() }

@@ -1,5 +1,5 @@
-//! Copies in archives: writing one to several archives at once, and verifying it by reading it
-//! back.
+//! Copies in archives: writing an object to several archives at once, and verifying a copy by
+//! reading it back.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(super) mod repair;
 pub(super) mod scrubbing;
 pub(super) mod tree_copies;
 
-/// Asks one after the other until one answers; where none does, the first error stands.
+/// Asks one copy after the other until one answers. If none does, returns the first error, or
+/// `none()` if there are no copies.
 pub(super) fn first_answer<C, T, E>(
     copies: impl IntoIterator<Item = C>,
     none: impl FnOnce() -> E,
@@ -35,7 +36,7 @@ pub(super) fn first_answer<C, T, E>(
     Err(problem.unwrap_or_else(none))
 }
 
-/// Fills a buffer from a container.
+/// Fills a buffer from a container; fails with `UnexpectedEof` if the container is too short.
 fn read_exactly(
     archive: &Arc<dyn Archive>,
     container: Container,
@@ -48,7 +49,7 @@ fn read_exactly(
     }
 }
 
-/// All archives that take a copy, as one sink.
+/// A sink that writes to all archives that take a copy.
 pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
@@ -89,8 +90,8 @@ impl Sink for CopyWriter<'_> {
     }
 }
 
-/// Reads a copy back, as it is there now: from the disk, not from what the kernel remembers of its
-/// being written.
+/// Verifies a copy by reading it back. Cached data is dropped first, so that the bytes come from
+/// the disk and not from what the kernel still has in memory.
 pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'_>) -> Result<()> {
     archive.forget((KIND, version.location.container));
     let reader = ObjectReader::open(archive, version)?;
@@ -106,10 +107,10 @@ pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'
 
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// Bytes that are copied, and read back, in one piece, a multiple of those of a chunk.
+/// Bytes copied, or read back, at a time: a multiple of the chunk size.
 const PIECE: usize = 1 << 20;
 
-/// Puts a container that is in memory into archives, and reads it back from each.
+/// Writes a container from memory to archives, and reads it back from each.
 pub(super) fn put_container(
     archives: &[Arc<dyn Archive>],
     container: Id,

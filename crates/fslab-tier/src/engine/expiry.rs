@@ -23,11 +23,11 @@ pub(super) mod undelete;
 /// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Objects that are no more.
+    /// Deleted objects.
     pub objects: u64,
-    /// Containers that were removed from archives with them.
+    /// Containers that were deleted from archives with them.
     pub containers: u64,
-    /// Bundles of which what is needed went into new ones.
+    /// Bundles whose needed objects were moved to new bundles.
     pub repacked: u64,
 }
 
@@ -35,17 +35,17 @@ pub struct Expired {
 const BATCH: usize = 1000;
 
 impl Tier {
-    /// The residency of the very inode that a row is about; none if that is not where it was,
-    /// or was never archived.
+    /// Returns the residency of the inode of a row. `None` if the inode is no longer at the row's
+    /// path, or was never archived.
     ///
     /// # Errors
-    /// Where that can't be told: the file may name any object.
+    /// If the file can't be examined: it may name any object.
     pub(super) fn named_version(&self, row: &ObjectRow) -> ReadResidency {
         let known = self.residency_in_place_of(row)?;
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }
 
-    /// The residency of the file that is where a row says, whatever inode that is.
+    /// Returns the residency of the file at the row's path, whichever inode it is.
     fn residency_in_place_of(
         &self,
         row: &ObjectRow,
@@ -61,13 +61,13 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Removes rows, and the containers that held nothing else. Rows of what lies in an archive
-    /// that another tree writes to stay: it is still there.
+    /// Deletes rows, and the containers that then hold no object; returns the number of containers.
+    /// Rows with a copy in an archive that another tree writes to stay, because that copy stays.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // The rows first: a row without an object would promise what is not there, an object
-        // without a row is found by the next scan.
+        // Rows are deleted first. A row without an object would name a copy that does not exist. An
+        // object without a row is found by the next scan.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -76,7 +76,8 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether every archive that holds a version is here, and no other tree writes to it.
+    /// Whether every attached archive that holds a version is available, and no other tree writes
+    /// to it.
     fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
             archive.why_unavailable().is_none() && archive.refusal().is_none()
@@ -84,24 +85,25 @@ impl Tier {
         self.holders_anywhere(version).iter().all(is_own)
     }
 
-    /// Removes objects that were replaced or removed longer ago than such are kept, and repacks
-    /// bundles most of which nobody needs then.
+    /// Deletes objects that were replaced or removed at least the retention time ago, and repacks
+    /// bundles that are then mostly unneeded.
     ///
-    /// A name that went may be there again after a crash, and with it a file that needs its object:
-    /// what went is durable before an object goes, and after a crash every file is looked at first.
-    /// So is where no scan has done it since an object was said to be unneeded: what said so may
-    /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
-    /// What an archive holds that is unavailable stays until it can be removed there, too.
+    /// After a crash a removed name may exist again, with a file that needs its object. So removals
+    /// of names are made durable before objects are deleted, and after a crash every file is
+    /// examined first. Every file is also examined if no scan has run since an object was recorded
+    /// as unneeded. That record may come from a scan of a partly mounted tree, or from a wrong
+    /// catalogue. Objects with a copy in an unavailable archive stay until the copy can be deleted,
+    /// too.
     ///
     /// # Errors
-    /// Where another tree writes to all archives; what the catalogue, the file system below or an
-    /// archive answers.
+    /// If another tree writes to all archives; errors of the catalogue, of the file system below
+    /// and of archives.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
         if self.writable_archives().is_empty() && self.unavailable_archives().is_empty() {
             self.check_all_writable()?;
         }
         if self.is_in_doubt() || self.has_unproven()? {
-            // What is damaged is told by who scans or scrubs.
+            // Damaged files are reported by scans and scrubs.
             let unheard = &mut |scanned: &mut Scanned| {
                 scanned.damaged.clear();
                 Ok(())
@@ -126,8 +128,8 @@ impl Tier {
         Ok(expired)
     }
 
-    /// Whether [`Self::expire`] would remove an object now, and if so, whether a scan has looked
-    /// for users of it already. `scanned` is the number of the last scan.
+    /// Whether [`Self::expire`] would delete an object now, and if so, whether a scan has already
+    /// looked for files that need it. `scanned` is the number of the last scan.
     pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
         let goes = self.is_old(row, self.around.calendar.now())
             && !self.is_partly_unavailable(&row.version)
@@ -136,17 +138,19 @@ impl Tier {
         goes.then(|| is_proven(row, scanned))
     }
 
-    /// Waits until nobody else looks for what is needed, removes the rest or moves it.
+    /// Waits for the lock under which unneeded objects are determined, deleted or moved.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // The end waits for the lock, too, and nothing is durable behind it.
+        // The engine's end waits for this lock too; a change after it would not become durable.
         self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A file that was removed while it is open, or came back below the mount, is still read.
+        // A removed file that is still open is still read, and so is one that reappeared below the
+        // mount.
         due.retain(|row| !self.is_read(row));
-        // One that became unavailable unnoticed is seen before rows go of what would stay there.
+        // Checks for archives that became unavailable unnoticed, before rows of their copies are
+        // deleted.
         let archives = self.archives();
         let unseen = archives.iter().filter(|archive| archive.check().is_err());
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
@@ -159,7 +163,8 @@ impl Tier {
         Ok(())
     }
 
-    /// The next rows behind an object that nobody needs and that were kept for long enough.
+    /// Returns the next rows after an object whose objects are unneeded and past their retention
+    /// time.
     fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
@@ -173,7 +178,7 @@ impl Tier {
         Ok(due)
     }
 
-    /// Whether something was kept for long enough and no scan has looked for who needs it.
+    /// Whether an object is past its retention time and no scan has looked for files that need it.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
         let mut is_found = false;
@@ -184,7 +189,7 @@ impl Tier {
         Ok(is_found)
     }
 
-    /// Whether nobody is said to need an object any more, for long enough.
+    /// Whether an object has been recorded as unneeded for the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
         let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
         is_unused && age(row.since, now) >= self.settings.keep
@@ -200,8 +205,8 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file of a row names its object, or a stub in its place does, as moving a tree
-    /// leaves them, or whether that can't be told.
+    /// Whether the file of a row names the row's object, or might because it can't be read. A stub
+    /// at the row's path counts too, since moving a tree leaves such stubs.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
@@ -218,13 +223,13 @@ impl Tier {
     }
 }
 
-/// Whether a scan that began after an object was said to be unneeded has looked at every file: had
-/// one named it, it would be said to be needed.
+/// Whether a scan that began after an object was recorded as unneeded has examined every file. Had
+/// a file named the object, it would be recorded as needed.
 fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
     row.seen < scanned
 }
 
-/// Whether a path leads to no file any more, as opposed to one that can't be reached.
+/// Whether a path no longer leads to a file, as opposed to a file that can't be reached.
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)

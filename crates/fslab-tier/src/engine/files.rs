@@ -1,8 +1,8 @@
 //! The files in use: the state of each, and the number of its users.
 //!
 //! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user
-//! writes its residency before it goes. A user remembers or holds the inode, so that its number is
-//! not used for another file.
+//! writes the file's residency before leaving. A user keeps a lookup reference to the inode or
+//! holds it, so that its number is not reused for another file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,79 +28,81 @@ pub(super) mod residency_xattr;
 pub(super) mod sync;
 pub(super) mod writing;
 
-/// A file that somebody uses.
+/// A file in use.
 pub struct TieredFile {
     ino: Ino,
     state: Mutex<FileState>,
 }
 
-/// What is known of a file in use.
+/// The state of a file in use.
 pub struct FileState {
     pub(super) ino: Ino,
     loaded: Loaded,
-    /// Open for reading and writing, once that was needed.
+    /// The file below, open for reading and writing; `None` until that is needed.
     own: Option<OwnFile>,
-    /// Openings by programs.
+    /// Number of openings by programs.
     pub(super) handles: usize,
-    /// Those of them that may write.
+    /// Number of those openings that may write.
     pub(super) writers: usize,
-    /// How often somebody began to change the file.
+    /// How often a change of the file has begun.
     pub(super) changes: u64,
-    /// What `changes` was when a program opened the file for writing and, so far, nobody wrote.
+    /// The value of `changes` after a program opened the file for writing; `None` if a write could
+    /// go unnoticed. While both are equal, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
-    /// The file is being archived.
+    /// Whether the file is being archived.
     pub(super) is_archiving: bool,
-    /// A sync of it failed since it is in use.
+    /// Whether a sync of the file has failed since its use began.
     pub(super) sync_failed: bool,
-    /// Recalls that were asked for and not done.
+    /// Requested recalls that are not finished, by block.
     pub(super) flight: HashMap<u64, Arc<Recall>>,
 }
 
 enum Loaded {
-    /// Nobody has looked yet.
+    /// The residency has not been read yet.
     No,
-    /// Never archived.
+    /// The file was never archived.
     Plain,
-    /// Has a residency.
+    /// The file has a residency.
     Tiered(Box<KnownResidency>),
-    /// Can't be used, because its bytes are offline and nobody knows where.
+    /// The file can't be used, because its bytes are offline and their location is unknown.
     Damaged,
 }
 
-/// Where the bytes of a file are.
+/// The location of a file's bytes.
 #[derive(Debug)]
 pub struct KnownResidency {
-    /// As its xattr says.
+    /// The residency in the file's xattr.
     pub recorded: Residency,
-    /// Blocks that are offline now: of those that the xattr names, some may have been recalled.
+    /// Blocks that are offline now. Blocks that the xattr names as offline may have been recalled
+    /// since.
     pub offline: Runs,
-    /// The xattr was written and not synced.
+    /// Whether the xattr was written and not yet synced.
     pub unsynced: bool,
-    /// The whole file was written anew below the mount.
+    /// Whether the whole file was rewritten below the mount.
     pub is_rewritten: bool,
 }
 
 impl KnownResidency {
-    /// Whether all bytes are here, and the xattr says so.
+    /// Whether all bytes are resident, and the xattr records that.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.offline.is_empty() && self.recorded.offline.is_empty()
     }
 
-    /// Whether the xattr says all that is known.
+    /// Whether the xattr records the present state.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.offline == self.recorded.offline && !self.recorded.moving
     }
 }
 
-/// Files in use, with the number of their users.
+/// The files in use, with the number of their users.
 #[derive(Default)]
 pub struct Files {
     table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
-    /// Blocks that were recalled for a tree that must not change.
+    /// Recalled blocks of a tree that must not change.
     cache: BlockCache,
-    /// Whether the tree below tells holes from data, once that was asked.
+    /// Whether the tree below distinguishes holes from data; set by the first query.
     tells_holes: OnceLock<bool>,
 }
 
@@ -112,8 +114,8 @@ impl Files {
         Arc::clone(file)
     }
 
-    /// Ends a use; `true` if it was the last and the file is gone. `is_in_order` is asked of the
-    /// last one: if it is not so, the use goes on.
+    /// Ends a use. For the last user, `is_in_order` is called; if it returns `false`, the use
+    /// continues and `false` is returned. Otherwise the last user removes the file from the table.
     fn leave(&self, ino: Ino, is_in_order: impl FnOnce(&TieredFile) -> bool) -> bool {
         let mut table = self.table.lock();
         let Some((file, users)) = table.get_mut(&ino) else { return true };
@@ -126,28 +128,28 @@ impl Files {
         }
         let last = table.remove(&ino);
         drop(table);
-        // Closing the file below may take long.
+        // Closing the file below may take long, so the table is not locked meanwhile.
         drop(last);
         true
     }
 
-    /// The file, if somebody uses it.
+    /// Returns the file if it is in use.
     pub fn get(&self, ino: Ino) -> Option<Arc<TieredFile>> {
         self.table.lock().get(&ino).map(|(file, _)| Arc::clone(file))
     }
 
-    /// Every file in use.
+    /// Returns every file in use.
     pub fn all(&self) -> Vec<Arc<TieredFile>> {
         self.table.lock().values().map(|(file, _)| Arc::clone(file)).collect()
     }
 }
 
-/// A use of a file; dropped, it ends.
+/// A use of a file; ends when dropped.
 pub struct FileUse {
     tier: Arc<Tier>,
     /// The file.
     pub file: Arc<TieredFile>,
-    /// It holds the inode below.
+    /// Whether the use holds the inode below.
     holds: bool,
 }
 
@@ -162,13 +164,13 @@ impl Drop for FileUse {
 
 impl FileUse {
     fn leave(&self) {
-        // Who has the state locked is about to leave it otherwise.
+        // If another thread has the state locked, that thread may be about to change it.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
-        // Somebody may come and go while the file is being left in order.
+        // Others may enter and leave while the residency is being written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
-                // The xattr still names blocks as offline that were recalled: nothing is lost.
+                // The xattr still names recalled blocks as offline, so no data is lost.
                 tracing::warn!(%error, ino = self.file.ino.0, "recalls are forgotten");
                 self.tier.files.leave(self.file.ino, |_| true);
                 return;
@@ -178,17 +180,18 @@ impl FileUse {
 }
 
 impl Tier {
-    /// Begins a use of an inode, which must be remembered by who asks as long as it lasts.
+    /// Begins a use of an inode. The caller must keep a lookup reference to the inode during the
+    /// use.
     #[must_use]
     pub fn enter(self: &Arc<Self>, ino: Ino) -> FileUse {
         FileUse { tier: Arc::clone(self), file: self.files.enter(ino), holds: false }
     }
 
-    /// Begins a use that may outlast whoever asks: the inode is kept from being forgotten below,
-    /// where another file would get its number and be taken for it.
+    /// Begins a use that may outlast the caller. The inode is held below, because otherwise its
+    /// number could be reused for another file.
     ///
     /// # Errors
-    /// `ESTALE` where nobody remembers the inode.
+    /// `ESTALE` if there is no lookup reference to the inode.
     pub(super) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
         self.lower.hold(ino)?;
         let mut used = self.enter(ino);
@@ -196,13 +199,16 @@ impl Tier {
         Ok(used)
     }
 
-    /// The file, if somebody uses it.
+    /// Returns the file if it is in use.
     #[must_use]
     pub fn in_use(&self, ino: Ino) -> Option<Arc<TieredFile>> {
         self.files.get(ino)
     }
 
-    /// The state of a file, which was looked at.
+    /// Locks the state of a file; reads its residency if that was not done yet.
+    ///
+    /// # Errors
+    /// `EIO` if the file is damaged; errors of the file system below.
     pub(super) fn state<'a>(&self, file: &'a TieredFile) -> Result<MutexGuard<'a, FileState>> {
         let mut state = file.lock();
         if matches!(state.loaded, Loaded::No) {
@@ -230,7 +236,7 @@ impl Tier {
         }
         let mut offline = recorded.offline.clone();
         offline.cut(crate::stored::format::blocks_of(attr.size));
-        // Who had the file open before may have left the xattr to be synced.
+        // An earlier user of the file may have left the xattr unsynced.
         let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
         if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
@@ -240,17 +246,17 @@ impl Tier {
             );
             return Ok(Loaded::Damaged);
         }
-        // First that no block comes back: of a file that is said to have changed nobody looks again
-        // whether all of it is new.
+        // Records first that no block must be recalled. Once a file is recorded as changed, it is
+        // no longer examined for a complete rewrite.
         if !self.settings.read_only {
             self.record_rewritten(ino, &mut known)?;
         }
         match self.repair_times(ino, &attr, &mut known) {
-            // Where nothing can be written any more, a file that lacks nothing is read as it is.
+            // If nothing can be written any more, a fully resident file is read as it is.
             Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
                 Ok(Loaded::Plain)
             }
-            // A kill left it with the time at which a block was put into it.
+            // A kill left the file with the time at which a block was put in place.
             Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
                 Ok(Loaded::Tiered(Box::new(known)))
             }
@@ -258,18 +264,19 @@ impl Tier {
         }
     }
 
-    /// Whether a residency was written to the inode that it is on, by this tier.
+    /// Whether this tier wrote the residency, for the inode that it is on.
     pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
-    /// Whether a residency says anything of the file that it is on: that of another file says where
-    /// bytes are that this one lacks, and where it lacks none, nothing.
+    /// Whether a residency applies to the file that it is on. A residency of another file applies
+    /// only if it names offline blocks: this file lacks those bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }
 
-    /// A residency that was written to another inode: the file is a copy of what is below.
+    /// Handles a residency that was written to another inode: the file is a copy made below the
+    /// mount.
     fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
         if recorded.offline.is_empty() {
             return Loaded::Plain;
@@ -302,7 +309,7 @@ impl TieredFile {
         Self { ino, state: Mutex::new(FileState::new(ino)) }
     }
 
-    /// Its inode.
+    /// Returns the inode.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
@@ -329,7 +336,7 @@ impl FileState {
         }
     }
 
-    /// Where its bytes are; none for a file that was never archived.
+    /// Returns the location of the file's bytes; `None` for a file that was never archived.
     #[must_use]
     pub fn known(&self) -> Option<&KnownResidency> {
         match &self.loaded {
@@ -345,7 +352,7 @@ impl FileState {
         }
     }
 
-    /// The residency that the xattr has.
+    /// Returns the residency in the file's xattr.
     pub(super) fn recorded(&self) -> Option<&Residency> {
         self.known().map(|known| &known.recorded)
     }
@@ -354,31 +361,31 @@ impl FileState {
         self.loaded = Loaded::Tiered(Box::new(known));
     }
 
-    /// Whether all bytes are here for good.
+    /// Whether all bytes are resident, and the xattr records that.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.known().is_none_or(KnownResidency::is_resident)
     }
 
-    /// Whether some bytes are in archives only.
+    /// Whether some bytes are only in archives.
     #[must_use]
     pub fn has_offline(&self) -> bool {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may
-    /// have read zeros.
+    /// Whether some blocks of a range were resident until a sync failed. Programs that read them
+    /// meanwhile may have read zeros.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
     }
 
-    /// Whether the xattr says all that is known.
+    /// Whether the xattr records the present state.
     fn is_in_order(&self) -> bool {
         self.known().is_none_or(KnownResidency::is_in_order)
     }
 
-    /// The file below, opened for reading and writing.
+    /// Returns the file below, opened for reading and writing.
     pub(super) fn own(&mut self, tier: &Tier) -> Result<&OwnFile> {
         let own = match self.own.take() {
             Some(own) => own,
@@ -387,7 +394,8 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the file below unless a program has it open: thousands may be on their way at a time.
+    /// Closes the file below unless a program has it open, because thousands of files may be in
+    /// recall at a time.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;

@@ -1,4 +1,4 @@
-//! Questions about files and recalls.
+//! Queries about files and recalls.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{BLOCK_BYTES, Residency};
 
 impl Tier {
-    /// Bytes of a file in use that are here.
+    /// Returns the number of resident bytes of a file in use.
     pub(crate) fn resident_bytes(&self, file: &TieredFile, size: u64) -> Result<u64> {
         let state = self.state(file)?;
         Ok(state.known().map_or(size, |known| resident(size, &known.offline)))
     }
 
-    /// Blocks of a range of a file in use that are offline.
+    /// Returns the number of offline blocks in a range of a file in use.
     pub(crate) fn offline_blocks(&self, file: &TieredFile, blocks: &Range<u64>) -> Result<u64> {
         let state = self.state(file)?;
         let mut offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
@@ -28,13 +28,13 @@ impl Tier {
         Ok(offline.count())
     }
 
-    /// Whether a block of a file in use is here.
+    /// Whether a block of a file in use is resident.
     pub(crate) fn is_here(&self, file: &TieredFile, block: u64) -> Result<bool> {
         let state = self.state(file)?;
         Ok(state.known().is_none_or(|known| !known.offline.contains(block)))
     }
 
-    /// Where the bytes of a file in use are now.
+    /// Returns the present residency of a file in use.
     pub(super) fn present_residency(&self, file: &TieredFile) -> ReadResidency {
         match self.state(file) {
             Ok(state) => Ok(state.known().map(|known| Residency {
@@ -52,7 +52,7 @@ impl Tier {
         (state.handles > 0, state.writers > 0)
     }
 
-    /// Recalls that were asked for and are not done.
+    /// Returns the recalls that are not finished, those of the most urgent class first.
     pub(crate) fn recalls(&self) -> Vec<Arc<Recall>> {
         let flights =
             |file: &Arc<TieredFile>| file.lock().flight.values().cloned().collect::<Vec<_>>();
@@ -61,7 +61,8 @@ impl Tier {
         recalls
     }
 
-    /// Ends the recalls of a file that were not begun. Who waits for one is answered `ECANCELED`.
+    /// Cancels the queued recalls of a file that have not begun; returns their number. Waiting
+    /// readers get `ECANCELED`.
     pub(crate) fn cancel(&self, ino: Ino) -> u64 {
         let Some(file) = self.in_use(ino) else { return 0 };
         let mut state = file.lock();
@@ -69,13 +70,13 @@ impl Tier {
         let cancelled = recalls.iter().filter(|recall| self.queue().cancel(recall));
         let cancelled: Vec<_> = cancelled.collect();
         cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
-        // A recall is a use of its file, and the last one locks it.
+        // Dropping a recall ends a use of its file, and the last use locks the state.
         drop(state);
         cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64
     }
 
-    /// Returns where the bytes of a file are.
+    /// Returns the location of a file's bytes.
     pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
         let attr = &place.found.attr;
         let path = shown(place.path);
@@ -119,7 +120,7 @@ fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
     FileSummary { path, state, bytes, resident_bytes, changed, copies, pinned: false }
 }
 
-/// Bytes of a file that are here; holes count.
+/// Returns the number of resident bytes of a file; holes count.
 fn resident(bytes: u64, offline: &Runs) -> u64 {
     let offline = offline.iter().map(|run| {
         let end = (run.end * BLOCK_BYTES).min(bytes);

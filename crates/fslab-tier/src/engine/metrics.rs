@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::Tier;
 use crate::engine::recall::queue::Class;
 
-/// What is counted, from the beginning of the engine.
+/// The counted events, since the start of the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counter {
     RecalledBytes,
@@ -40,7 +40,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("tier_round_problems", "what failed of that"),
 ];
 
-/// Counters that only ever rise.
+/// The values of the counters, which only rise.
 #[derive(Debug, Default)]
 pub(crate) struct Counters([AtomicU64; COUNTERS.len()]);
 
@@ -51,14 +51,14 @@ impl Counters {
 }
 
 impl Tier {
-    /// Name, meaning and value of each counter.
+    /// Returns name, meaning and value of each counter.
     #[must_use]
     pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
         let values = self.counters.0.iter().map(|value| value.load(Ordering::Relaxed));
         COUNTERS.iter().zip(values).map(|((name, help), value)| (*name, *help, value)).collect()
     }
 
-    /// Name, meaning and value of each gauge. What is not known has none.
+    /// Returns name, meaning and value of each gauge. Gauges without a known value are left out.
     ///
     /// # Errors
     /// Errors of the catalogue.

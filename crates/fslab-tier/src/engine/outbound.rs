@@ -1,4 +1,4 @@
-//! The way out: files go to archives, alone or bundled.
+//! Archiving: copies files to archives, alone or bundled.
 
 use parking_lot::Mutex;
 
@@ -13,14 +13,15 @@ pub(super) mod failover;
 pub(super) mod repacking;
 pub(super) mod sequences;
 
-/// What archiving keeps between files.
+/// State of archiving that outlasts a file.
 pub(super) struct Outbound {
     limit: Option<RateLimit>,
     failed: failover::FailedArchives,
-    /// The archives of uploads under way, one for each upload.
+    /// The archives of uploads in progress, once for each upload.
     uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
-    /// The engine's versions have greater sequences; versions that were begun before have not.
+    /// The sequence drawn when the engine started. Versions of this engine have greater sequences;
+    /// earlier versions do not.
     pub(super) first_sequence: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::engine::Tier;
 pub const PIN_NAME: &str = "user.fslab.pin";
 
 impl Tier {
-    /// Pins a file, or ends that.
+    /// Pins or unpins a file.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -25,7 +25,7 @@ impl Tier {
         }
     }
 
-    /// Whether a file is pinned, or may be: where that can't be read, its bytes stay.
+    /// Whether a file is pinned, or might be: if the xattr can't be read, the bytes stay.
     pub(crate) fn is_pinned(&self, attr: &Attr) -> bool {
         self.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some())
     }

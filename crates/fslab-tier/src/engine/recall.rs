@@ -1,5 +1,5 @@
-//! Recalling blocks: a program asks for blocks, threads of the engine fetch them, and the program
-//! waits for the blocks of its own range only.
+//! Recalling blocks: a program requests blocks, threads of the engine fetch them, and the program
+//! waits only for the blocks of its own range.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use waiting::Waiter;
 pub mod queue;
 pub(super) mod reader_cache;
 
-/// How often somebody who waits looks whether he has been signalled.
+/// Interval at which a waiting thread checks for cancellation and for the time limit.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Blocks of one range that are asked for at once: bounds the queue.
+/// Maximum number of blocks of one range that are requested at once, which bounds the queue.
 const WINDOW: u64 = 16;
 
-/// The recalls of an engine: the queue, the threads that serve it, and how fast they may.
+/// State of the engine's recalls: the queue, the threads that serve it, and their rate limit.
 pub(super) struct Recalls {
     queue: Arc<Queue>,
     readers: ReaderCache,
@@ -58,8 +58,8 @@ impl Recalls {
         }
     }
 
-    /// Reserves one of so many movers for an archive, and limits how long its calls take, where
-    /// there is a limit.
+    /// Reserves one of `movers` threads for an archive, and limits the time of its calls unless the
+    /// settings have no limit.
     pub(super) fn with_time_limit(
         &self,
         archive: Arc<dyn Archive>,
@@ -73,14 +73,14 @@ impl Recalls {
         }
         let limit = (Arc::clone(&around.clock), settings.call_limit);
         let queue = Arc::downgrade(&self.queue);
-        // Recalls that were put off for the archive are tried again.
+        // Recalls that were postponed because of the archive are tried again.
         let returned = move || queue.upgrade().iter().for_each(|queue| queue.resume_postponed());
         Arc::new(TimeoutArchive::new(archive, limit, Box::new(returned)))
     }
 }
 
 impl FileState {
-    /// Recalls of a range whose blocks are in their places, and which have not quite ended.
+    /// Returns the recalls of a range whose blocks are in place, but which have not quite ended.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let mut landed: Vec<_> = self.flight.values().cloned().collect();
         landed.retain(|recall| {
@@ -91,36 +91,37 @@ impl FileState {
 }
 
 impl Tier {
-    /// Recalls that are waiting.
+    /// Returns the queue of recalls.
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.recalls.queue
     }
 
-    /// Opens a version in an archive to read it, unless it is open.
+    /// Returns a reader of a version in an archive; opens the version unless it is cached.
     pub(super) fn reader(
         &self,
         archive: &Arc<dyn Archive>,
         version: &Version,
     ) -> crate::Result<Arc<ObjectReader>> {
         let reader = self.recalls.readers.get(archive, version);
-        // It was detached meanwhile.
+        // The archive was detached meanwhile.
         if !self.has_archive(archive.id()) {
             self.forget_readers(archive.id());
         }
         reader
     }
 
-    /// Closes what reads in an archive, which is opened again when it is needed.
+    /// Closes the readers of an archive. They are opened again when needed.
     pub(super) fn forget_readers(&self, archive: Id) {
         self.recalls.readers.forget_archive(archive);
     }
 
-    /// Waits until no block of a range is offline. The caller's signals end the wait, and so does
-    /// the patience of the tree, where it has an end.
+    /// Waits until no block of a range is offline. A signal to the caller ends the wait, and so
+    /// does the time limit [`Settings::patience`], if there is one.
     ///
     /// # Errors
-    /// `EINTR`; what the tree answers who waited too long; `EIO` where no archive has the block.
+    /// `EINTR`; [`Settings::late`] after the time limit, and for programs that may not recall;
+    /// `EIO` if no archive has the block.
     pub fn recall(
         &self,
         file: &Arc<TieredFile>,
@@ -131,7 +132,7 @@ impl Tier {
         self.recall_and_ask_ahead(file, blocks, 0..0, request, class)
     }
 
-    /// The same, and asks for blocks that may be wanted next, without waiting for them.
+    /// Recalls like [`Self::recall`], and also requests the next blocks without waiting for them.
     pub(super) fn recall_and_ask_ahead(
         &self,
         file: &Arc<TieredFile>,
@@ -152,7 +153,8 @@ impl Tier {
                     }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
-                    // They use the file until they end: who closes it may be the last who does.
+                    // These recalls use the file until they end. The caller may close the file
+                    // next, and must then be its last user.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
                 };
@@ -165,18 +167,18 @@ impl Tier {
             self.end_surplus(request.credentials.uid);
             match wanted {
                 Some(wanted) => self.wait(&wanted, request, begun_ns)?,
-                // The engine is being ended.
+                // The engine is ending.
                 None => return Err(Errno::IO.into()),
             }
         }
     }
 
-    /// [`Self::recall`] for who has other files to go on with: what is unavailable is not waited
-    /// for.
+    /// Recalls for a caller that can continue with other files, so it does not wait for unavailable
+    /// archives.
     ///
     /// # Errors
-    /// `NoCopy` where all archives are unavailable that hold a block; `Interrupted`; otherwise as
-    /// [`Self::recall`], under the path of the file.
+    /// `NoCopy` if all archives with a block are unavailable; `Interrupted`; otherwise as
+    /// [`Self::recall`], with the path of the file.
     pub(crate) fn recall_in_bulk(
         &self,
         file: &Arc<TieredFile>,
@@ -185,7 +187,7 @@ impl Tier {
         request: &Request,
     ) -> crate::error::Result<()> {
         let Err(error) = self.recall(file, blocks, request, Class::Bulk) else { return Ok(()) };
-        // By then what was put off is in the queue, and nobody may wait for it any more.
+        // Postponed recalls may now be in the queue with no program waiting for them.
         let version = file.lock().known().map(|known| known.recorded.version.clone());
         self.end_surplus(request.credentials.uid);
         if error.errno() == Errno::INTR {
@@ -195,7 +197,7 @@ impl Tier {
         Err(Error::below(path)(error))
     }
 
-    /// Asks for the first blocks of a range that are offline, and waits for none; returns how many.
+    /// Requests the first offline blocks of a range without waiting for them; returns their number.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -216,8 +218,8 @@ impl Tier {
         Ok(wanted as u64)
     }
 
-    /// Ends what a user has too much of in the queue and nobody waits for: whoever asks and goes,
-    /// again and again, would fill the memory and keep archives busy.
+    /// Cancels a user's surplus recalls for which nobody waits. Otherwise a program that requests
+    /// blocks and gives up, repeatedly, would fill the memory and keep archives busy.
     fn end_surplus(&self, user: u32) {
         for recall in self.recalls.queue.surplus(user) {
             let mut state = recall.file.lock();
@@ -225,13 +227,13 @@ impl Tier {
                 continue;
             }
             state.flight.remove(&recall.block);
-            // A recall is a use of its file, and the last one locks it.
+            // Dropping a recall ends a use of its file, and the last use locks the state.
             drop(state);
             recall.end(Err(Errno::CANCELED));
         }
     }
 
-    /// Some programs do not recall: they are told so at once.
+    /// Fails at once for programs that may not recall.
     fn check_program(&self, file: &TieredFile, request: &Request, class: Class) -> Result<()> {
         if class != Class::Waiting {
             return Ok(());
@@ -263,7 +265,7 @@ impl Tier {
             }
             let version = state.known().map(|known| &known.recorded.version);
             let position = version.map(|version| self.position(version, block));
-            // Who asks may give up, and the file go, before it comes to this.
+            // The caller may give up before this recall is served, and the file be closed.
             let used = Some(tier.enter_and_hold(file.ino())?);
             let (user, asked_ns) = (request.credentials.uid, self.around.clock.now_ns());
             let position = position.unwrap_or_default();
@@ -274,7 +276,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Where a block lies in the archive that will be asked first.
+    /// Returns the position of a block in the archive that will be read first.
     fn position(&self, version: &Version, block: u64) -> Position {
         let Some(archive) = self.holders(version).into_iter().next() else {
             return Position::default();
@@ -284,7 +286,7 @@ impl Tier {
         Position { archive: archive.id(), medium, place }
     }
 
-    /// Asks for what may be wanted next, unless the program does not recall.
+    /// Requests the next blocks, unless the program may not recall.
     fn ask_ahead(
         &self,
         file: &Arc<TieredFile>,
@@ -316,10 +318,10 @@ impl Tier {
         }
     }
 
-    /// Waits until nothing of a file is on its way, and asks for nothing.
+    /// Waits until no recall of a file is running or queued; requests none.
     ///
     /// # Errors
-    /// `EINTR` where the caller is signalled.
+    /// `EINTR` if the caller is signalled.
     pub(crate) fn wait_for_recalls(&self, ino: Ino, request: &Request) -> Result<()> {
         let next = || self.in_use(ino)?.lock().flight.values().next().cloned();
         while let Some(recall) = next() {

@@ -25,27 +25,27 @@ pub(super) mod exclusive_lease;
 
 use exclusive_lease::LeaseSupport;
 
-/// Blocks that are compared and freed at once: whoever uses the file waits for so many, and the
-/// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
+/// Blocks that are compared and freed at once. Other users of the file wait during this time, and
+/// the kernel revokes a contested lease after `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
 /// The result of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Bytes that are offline now and were not before.
+    /// Bytes that became offline.
     pub bytes: u64,
-    /// Space of the file system below that is free now, in bytes: holes had none.
+    /// Freed space of the file system below, in bytes. Holes occupied none.
     pub freed: u64,
 }
 
-/// What a release of a file would free.
+/// The part of a file that a release would free.
 struct Releasable {
     version: Version,
     copies: Vec<ObjectReader>,
     blocks: Runs,
 }
 
-/// What releasing keeps between files.
+/// State of releasing that outlasts a file.
 pub(super) struct Releases {
     poison: Poison,
     leases: LeaseSupport,
@@ -58,10 +58,10 @@ impl Releases {
 }
 
 impl Tier {
-    /// Frees the bytes of a file, but for its first `kept` blocks.
+    /// Releases a file except for its first `kept` blocks.
     ///
     /// # Errors
-    /// Where it is in use, was changed since it was archived, or too few archives hold it.
+    /// If the file is in use or was changed since it was archived, or too few archives hold it.
     pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
         let file_use = self.enter(ino);
         let file = &file_use.file;
@@ -79,10 +79,11 @@ impl Tier {
         }
     }
 
-    /// Bytes that [`Self::release`] would make offline, as far as can be told without reading them.
+    /// Returns the number of bytes that [`Self::release`] would make offline, estimated without
+    /// reading them.
     ///
     /// # Errors
-    /// As those of a release, but for what its comparison of bytes finds.
+    /// As those of a release, except for differences that only a comparison of bytes finds.
     pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
         let file_use = self.enter(ino);
         let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
@@ -90,7 +91,8 @@ impl Tier {
         Ok(blocks.iter().flatten().map(length).sum())
     }
 
-    /// The blocks of a file that may be released, but for its first `kept` ones, and their copies.
+    /// Returns the blocks of a file that may be released, except for its first `kept` ones, and
+    /// their copies.
     fn releasable(
         self: &Arc<Self>,
         file: &Arc<TieredFile>,
@@ -103,14 +105,15 @@ impl Tier {
             let state = self.state(file).map_err(below())?;
             self.may_release(&state, path)?
         };
-        // An archive may hang: whoever uses the file meanwhile does not wait for that.
+        // The state is not locked here, so that an unresponsive archive does not delay other users
+        // of the file.
         let copies = self.whole_copies(&version)?;
         let blocks = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
         Ok(Releasable { version, copies, blocks })
     }
 
-    /// Frees blocks that archives hold, while nobody else uses the file: none of them unless its
-    /// bytes are those that were archived.
+    /// Frees blocks under an exclusive lease on the file. None is freed unless all of them have the
+    /// archived bytes.
     fn release_slice(
         &self,
         file: &TieredFile,
@@ -126,21 +129,21 @@ impl Tier {
         }
         let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
         if !self.are_archived(&mut state, freed).map_err(below())? {
-            // No later release may take the present time of modification for that of the version.
+            // A later release must not mistake the present modification time for the version's.
             self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
         let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
         let bytes = wanted.iter().flatten().map(length).sum();
         let freed = self.make_offline(&mut state, &wanted).map_err(below())?;
-        // A file system that tells no blocks may have freed all of it.
+        // If the file system reports no blocks, all of the bytes are assumed to be freed.
         let freed = freed.unwrap_or(bytes);
         self.counters.add(Counter::ReleasedBytes, freed);
         Ok(Released { bytes, freed })
     }
 
-    /// Whether blocks have the bytes that archives have of them. Size and time of modification
-    /// don't tell: stores through a mapping reach the time late, and programs set it back.
+    /// Whether blocks have the archived bytes. Size and modification time do not suffice: stores
+    /// through a mapping update the time late, and programs can reset it.
     fn are_archived<'a>(
         &self,
         state: &mut FileState,
@@ -157,7 +160,7 @@ impl Tier {
         Ok(true)
     }
 
-    /// The version that archives are said to hold, if the file may lose its bytes.
+    /// Returns the version that archives hold according to the xattr, if the file may be released.
     pub(super) fn may_release(&self, state: &FileState, path: &[u8]) -> Result<Version> {
         let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
@@ -179,11 +182,11 @@ impl Tier {
         Ok(version.clone())
     }
 
-    /// The copies of a version in archives of this tree, each of which is asked for its description
-    /// and table.
+    /// Opens the copies of a version in archives that this tree writes to. Head and table of each
+    /// copy are read from the archive, not from a cache.
     ///
     /// # Errors
-    /// Where fewer archives answer than must hold it.
+    /// If fewer archives return a copy than the tier requires.
     fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
         self.look_for_archives();
         let (mut whole, mut problem) = (Vec::new(), None);
@@ -203,8 +206,8 @@ impl Tier {
         Err(problem.unwrap_or(Error::TooFewCopies { wanted, found, missing }))
     }
 
-    /// The runs of blocks that are here and not mere holes, not many more than a residency can
-    /// name: a file may have any number.
+    /// Returns the runs of resident blocks with data. A file may have any number of runs; the
+    /// search ends soon after as many as a residency can name.
     fn with_data(&self, file: &TieredFile, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
         let own = self.open_to_read(file)?;
         let (mut runs, mut next) = (Runs::new(), blocks.start);
@@ -218,7 +221,7 @@ impl Tier {
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
             runs.insert(first..next);
         }
-        // Poison is data below, too.
+        // Poison is also data below, so offline blocks are removed.
         let state = self.state(file)?;
         if let Some(known) = state.known() {
             known.offline.iter().for_each(|run| runs.remove(run));
@@ -226,11 +229,11 @@ impl Tier {
         Ok(runs)
     }
 
-    /// Returns what was freed, where that can be told.
+    /// Records blocks as offline and frees their bytes. Returns the freed bytes, if they are known.
     fn make_offline(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
         let own = state.own(self)?;
         let privileges = own.privileges(&own.attr()?)?;
-        // Who can't give them back takes none away.
+        // If set-id bits and capabilities can't be restored, this fails before they are lost.
         own.give_back(&privileges)?;
         let Some(known) = state.known() else { return Ok(Some(0)) };
         let version = known.recorded.version.clone();
@@ -248,12 +251,12 @@ impl Tier {
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
         self.change_mark(state, Durable::Later, |residency| residency.moving = false)?;
-        // Whatever was not freed is recalled like the rest.
+        // Recorded blocks that were not freed are recalled like the others.
         freed
     }
 
-    /// Whether poison comes into the place of what is freed, and not holes: a file has the one or
-    /// the other until all of it is here again.
+    /// Whether freed bytes are replaced by poison instead of holes. A file has either poison or
+    /// holes until it is resident again.
     fn gets_poison(&self, known: &KnownResidency) -> bool {
         if known.offline.is_empty() && known.recorded.offline.is_empty() {
             return self.releases.poison.is_ready(known.recorded.version.size);
@@ -261,19 +264,19 @@ impl Tier {
         known.recorded.is_poisoned()
     }
 
-    /// Frees the bytes of blocks that are durably said to be offline.
+    /// Frees the bytes of blocks that are durably recorded as offline.
     fn free(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
         let Some(known) = state.known() else { return Ok(Some(0)) };
         let is_first = known.offline == *runs;
         if known.recorded.is_poisoned() {
             match self.poison_runs(state, runs) {
-                // The file may be as it was before, and gets holes then.
+                // If the file is still unchanged, it gets holes instead.
                 Err(error)
                     if is_first && is_refusal(&error) && !self.has_poison(state, runs)? =>
                 {
                     let name = self.name(state.ino);
                     tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
-                    // Durably, before the file has the first hole.
+                    // This is made durable before the file has its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),
@@ -288,7 +291,7 @@ impl Tier {
         Ok((before > 0).then(|| before.saturating_sub(after) * SECTOR_BYTES))
     }
 
-    /// Whether there is any poison in some blocks.
+    /// Whether any of the blocks contain poison.
     fn has_poison(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<bool> {
         let own = state.own(self)?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];
@@ -301,8 +304,8 @@ impl Tier {
         Ok(false)
     }
 
-    /// Returns how many bytes took space before. Blocks that are shared count for each file that
-    /// has them, so that a file's number of blocks does not tell.
+    /// Replaces blocks by poison; returns the number of freed bytes. The file's block count does
+    /// not show them, because shared blocks count for each file.
     fn poison_runs(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<u64> {
         let own = state.own(self)?;
         let (size, mut freed) = (own.attr()?.size, 0);
@@ -317,7 +320,7 @@ impl Tier {
     }
 }
 
-/// Bytes of a range that are no holes.
+/// Returns the number of bytes in a range that are not holes.
 fn data_bytes(own: &OwnFile, range: Range<u64>) -> fslab_vfs::Result<u64> {
     let (mut at, mut bytes) = (range.start, 0);
     while at < range.end {
@@ -328,10 +331,10 @@ fn data_bytes(own: &OwnFile, range: Range<u64>) -> fslab_vfs::Result<u64> {
     Ok(bytes)
 }
 
-/// What the first copy whose table can be read says of blocks.
+/// Returns the checksums of blocks from the first copy whose table can be read.
 ///
 /// # Errors
-/// What the first one answers.
+/// The error of the first copy.
 fn archived(copies: &[ObjectReader], blocks: &[u64]) -> Result<Vec<(u64, BlockSum)>> {
     let sums = |copy: &ObjectReader| {
         let sums = blocks.iter().map(|block| Ok((*block, copy.block_sum(*block)?)));
@@ -341,7 +344,7 @@ fn archived(copies: &[ObjectReader], blocks: &[u64]) -> Result<Vec<(u64, BlockSu
     first_answer(copies, none, sums)
 }
 
-/// Blocks that are not offline yet, as far as a residency can name them.
+/// Returns the blocks that are not yet offline, as far as the residency has room for them.
 fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
     let (mut wanted, Some(known)) = (Runs::new(), state.known()) else { return Runs::new() };
     let mut offline = known.offline.clone();

@@ -1,8 +1,8 @@
 //! Shutdown of an engine, also while recalls and commands are running.
 //!
-//! The process may end right after it. So nobody begins to move bytes once shutdown has begun, and
-//! the engine waits for moves under way: a file's state is locked from before its bytes move until
-//! its modification time is set back.
+//! The process may end right after shutdown. So no bytes begin to move once shutdown has begun, and
+//! the engine waits for moves in progress. A file's state is locked from before its bytes move
+//! until its modification time is restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,14 @@ use crate::error::Error;
 /// Interval at which a thread that waits for a lock checks for cancellation.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where an engine is between its beginning and its end.
+/// State of an engine between start and end.
 #[derive(Default)]
 pub(super) struct Lifecycle {
     background: Arc<BackgroundThread>,
-    /// From here on nobody moves bytes, or writes where they are.
+    /// Once set, no bytes are moved, and no residency is written.
     is_ending: AtomicBool,
-    /// The engine wrote to the tree, or noted that a name went: a clean end makes that durable.
+    /// Whether the engine wrote to the tree, or recorded a removed name. A clean end makes that
+    /// durable.
     has_changes: AtomicBool,
 }
 
@@ -35,13 +36,13 @@ impl Lifecycle {
 }
 
 impl Tier {
-    /// The thread that does what the mount does by itself.
+    /// Returns the control of the mount's background thread.
     pub(crate) fn background(&self) -> &Arc<BackgroundThread> {
         &self.lifecycle.background
     }
 
-    /// Ends: what is known of files in use is written down, and no archive is waited for longer
-    /// than a second.
+    /// Ends the engine. Residencies of files in use are written. Threads that wait for an archive
+    /// are given about one second, a background round and an expiry at most `STOP_TIMEOUT` each.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -51,8 +52,7 @@ impl Tier {
         self.end_queue();
         let settled = self.write_back_all();
         self.wait_for_movers();
-        // Who looks for what is needed, or needs it again, looks between two steps whether to go
-        // on.
+        // The holder of this lock checks between two steps whether to continue.
         let alone = self.expiry.try_lock_for(STOP_TIMEOUT);
         if self.lifecycle.has_changes.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
@@ -72,7 +72,8 @@ impl Tier {
         Ok(())
     }
 
-    /// The kernel keeps a process until all of its calls have returned, and with it its claims.
+    /// Logs archives with running calls. The kernel keeps a process, with its claims, until all of
+    /// its calls have returned.
     fn warn_of_busy_archives(&self) {
         for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
             let label = archive.label();
@@ -80,17 +81,18 @@ impl Tier {
         }
     }
 
-    /// Leaves every file in use in order, and waits for who moves bytes of one. What goes wrong
-    /// with one keeps none of the others from it.
+    /// Writes the residency of every file in use, and waits for bytes that are being moved. An
+    /// error of one file does not keep the others from being written.
     fn write_back_all(&self) -> Result<()> {
         let settled: Vec<_> = self.files.all().iter().map(|file| self.settle(file)).collect();
         settled.into_iter().collect()
     }
 
-    /// Asked with a file's state locked, before bytes of it move or it is said where they are.
+    /// Fails once shutdown has begun. Called with a file's state locked, before its bytes move or
+    /// its residency is written.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] once the end has begun.
+    /// [`Error::Interrupted`] once shutdown has begun.
     pub(super) fn check_open(&self) -> crate::Result<()> {
         if self.lifecycle.is_ending.load(Ordering::SeqCst) {
             Err(Error::Interrupted)
@@ -99,16 +101,17 @@ impl Tier {
         }
     }
 
-    /// Asked between two steps of what takes long.
+    /// Fails if the caller has cancelled the request or shutdown has begun. Called between two
+    /// steps of long operations.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] where whoever asked is gone, or once the end has begun.
+    /// [`Error::Interrupted`] in both cases.
     pub(super) fn check_going(&self, request: &Request) -> crate::Result<()> {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         self.check_open()
     }
 
-    /// Waits for a lock as long as a request goes on.
+    /// Waits for a lock until the request is cancelled or shutdown begins.
     pub(super) fn lock_while_going<'a>(
         &self,
         lock: &'a Mutex<()>,

@@ -12,12 +12,12 @@ pub(super) mod scan;
 pub(super) mod unmounted_scan;
 pub(super) mod walk;
 
-/// What is known of the tree as a whole.
+/// State of the tree as a whole.
 pub(super) struct TreeState {
     renames: renames::Renames,
-    /// The last use did not end in order, and no scan has looked at every file since.
+    /// Whether the last use did not end cleanly, and no scan has visited every file since.
     in_doubt: AtomicBool,
-    /// Programs use the tree through the engine.
+    /// Whether programs use the tree through the engine.
     is_served: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl TreeState {
 }
 
 impl Tier {
-    /// Whether the last use did not end in order, and no scan has looked at every file since.
+    /// Whether the last use did not end cleanly, and no scan has visited every file since.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.tree.in_doubt.load(Ordering::SeqCst)
     }

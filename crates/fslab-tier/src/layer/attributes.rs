@@ -1,12 +1,12 @@
-//! Attributes that programs see while the engine works on a file.
+//! Attributes that programs see while the engine changes a file.
 
 use fslab_vfs::{Entry, FileSystem, Ino, Request, Result};
 
 use super::TierFs;
 
 impl TierFs {
-    /// Asks while no block of the file is put in its place: until that is done, times and what lets
-    /// a program do more are not the file's.
+    /// Calls `ask` while no block of the file is being put in place. A block that is being put in
+    /// place gives the file other times, permissions, set-id bits and capabilities for a moment.
     pub(super) fn settled<T>(&self, ino: Ino, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.tier.in_use(ino) {
             Some(file) => self.tier.at_rest(&file, ask),
@@ -14,8 +14,8 @@ impl TierFs {
         }
     }
 
-    /// What a name was found to stand for. Of a file in use, attributes are asked again: when it
-    /// was found, a block may have been on its way into its place.
+    /// Returns an entry with the attributes that programs see. For a file in use the attributes are
+    /// read again, because a block may have been in progress during the lookup.
     pub(super) fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
         let ino = entry.attr.ino;
         let attr = match self.tier.in_use(ino) {

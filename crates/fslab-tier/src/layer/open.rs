@@ -1,7 +1,7 @@
 //! Opening and closing files.
 //!
-//! A program that opens a file for writing may change it unnoticed, where the kernel writes to the
-//! lower file itself. So opening an archived file for writing marks it as changed.
+//! A program that opens a file for writing may change it unnoticed, because the kernel may write to
+//! the lower file itself. So opening an archived file for writing marks it as changed.
 
 use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result};
 
@@ -25,7 +25,7 @@ impl TierFs {
         (entry, opened)
     }
 
-    /// Opens a file that has the name already: it may be partly offline.
+    /// Opens a file that already has this name. It may be partly offline.
     pub(super) fn open_existing(
         &self,
         request: &Request,
@@ -40,7 +40,7 @@ impl TierFs {
         match self.getattr(request, ino, Some(opened.handle)) {
             Ok(attr) => entry.attr = attr,
             Err(error) => {
-                // Nobody hears of the handle.
+                // The caller does not receive the handle.
                 if let Err(error) = self.release(request, ino, opened.handle) {
                     tracing::warn!(%error, ino = ino.0, "closing a file that was not opened");
                 }

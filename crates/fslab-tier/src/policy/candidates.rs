@@ -4,26 +4,26 @@ use std::collections::BinaryHeap;
 
 use fslab_vfs::{Ino, Timestamp};
 
-/// A file whose bytes may go. The one that was used last is the greatest.
+/// A file that may be released. The order is that of the last use, the latest being the greatest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) used: Timestamp,
     pub(super) ino: Ino,
     pub(super) path: Vec<u8>,
-    /// What that would free, in bytes of space.
+    /// Space that a release would free, in bytes.
     pub(super) space: u64,
 }
 
-/// The next files of a tree, however many it has: each round takes those that were used longest
-/// ago of what no round before has taken, and another walk finds those behind them.
+/// The next candidates of a tree with any number of files. Each round takes the least recently used
+/// files that no earlier round has taken. Another walk finds the ones after them.
 #[derive(Debug)]
 pub(super) struct Candidates {
-    /// So many at once.
+    /// Maximum number of candidates held at once.
     most: usize,
     next: BinaryHeap<Candidate>,
-    /// What was taken reaches as far as this one.
+    /// The last candidate that was taken.
     behind: Option<Candidate>,
-    /// There are more than are remembered.
+    /// Whether there are more candidates than are held.
     has_more: bool,
 }
 
@@ -43,7 +43,7 @@ impl Candidates {
         }
     }
 
-    /// Those that are next, in their order, and whether another walk finds more behind them.
+    /// Takes the next candidates in their order, and whether another walk would find more.
     pub(super) fn take(&mut self) -> (Vec<Candidate>, bool) {
         let taken = std::mem::take(&mut self.next).into_sorted_vec();
         self.behind = taken.last().cloned().or_else(|| self.behind.take());

@@ -1,4 +1,4 @@
-//! The facts that rules ask of a file and its file system.
+//! The facts about a file and its file system that rules use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::error::{Error, Result};
 use crate::lower::{SECTOR_BYTES, own_request};
 use crate::stored::BLOCK_BYTES;
 
-/// Space comes in pieces of at least so many bytes.
+/// Minimum unit of space in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn last_use(attr: &Attr) -> Timestamp {
     attr.accessed.max(attr.modified)
 }
 
-/// What decides about a file.
+/// Returns the facts about a file.
 ///
 /// # Errors
-/// Where an xattr that a rule asks for can't be read: it may be what keeps the file.
+/// If an xattr that a rule uses can't be read, because it might keep the file.
 pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) -> Result<Facts> {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
     let xattr = |name: &String| match tier.users_xattr(attr, name) {
@@ -38,7 +38,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
-        // If that is unknown, it is.
+        // If it is unknown, the file counts as pinned.
         is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })
@@ -56,8 +56,8 @@ fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
     found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
 }
 
-/// Whether at least a page of a file takes no space. Where it can't be told what is in archives
-/// alone, the file says what is wrong with it when something is to be done with it.
+/// Whether at least a page of a file takes no space. If the residency can't be read, no bytes count
+/// as offline. The error is reported when the file is archived or released.
 fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     let known = tier.residency_of(attr).ok().flatten();
     // Poison takes space, as the file system counts it.
@@ -66,9 +66,10 @@ fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     attr.blocks * SECTOR_BYTES + offline + PAGE_BYTES <= attr.size
 }
 
-/// How long ago the bytes of a file came here. Times of modification can be set back by who writes
-/// (`cp -p`, `tar`), so the birth of the file counts too, and what its residency says of recalls
-/// and of writers. A residency that can't be read is not what a release is refused for.
+/// Returns how long ago the bytes of a file became resident. Writers can set back modification
+/// times (`cp -p`, `tar`), so the file's birth time counts too. So does the time of recalls and
+/// changes in its residency. An unreadable residency counts as none, and does not prevent a
+/// release.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);
@@ -77,7 +78,7 @@ pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     age(came, tier.surroundings().calendar.now())
 }
 
-/// Bytes that must be freed: all there are where no watermarks are given.
+/// Returns the number of bytes that must be freed; `u64::MAX` without watermarks.
 pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
     let Some(Watermarks { high, low, .. }) = policy.watermarks else { return Ok(u64::MAX) };
     let full = fullness(tier)?;
@@ -87,30 +88,30 @@ pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
     Ok(full.above(low))
 }
 
-/// Bytes of the file system below.
+/// Space of the file system below, in bytes.
 pub(super) struct Fullness {
     used: f64,
     all: f64,
 }
 
 impl Fullness {
-    /// Used space, from 0 to 1.
+    /// Returns the share of used space, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         if self.all > 0.0 { self.used / self.all } else { 0.0 }
     }
 
-    /// Bytes above a share.
+    /// Returns the used bytes in excess of a share.
     pub(super) fn above(&self, share: f64) -> u64 {
         (self.used - share * self.all) as u64
     }
 
-    /// Bytes that are free now and were not before.
+    /// Returns the bytes that became free since an earlier measurement.
     pub(super) fn freed_since(&self, before: &Self) -> u64 {
         (before.used - self.used) as u64
     }
 }
 
-/// How full the file system below is.
+/// Returns how full the file system below is.
 pub(super) fn fullness(tier: &Tier) -> Result<Fullness> {
     let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
     let bytes = |blocks: u64| blocks as f64 * f64::from(stat.fragment_size);

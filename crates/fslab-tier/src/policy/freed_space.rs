@@ -1,5 +1,5 @@
-//! Measures how much space releases free, by asking the file system: blocks shared with a snapshot
-//! or a reflink stay in use, and compressed files have fewer blocks.
+//! Measures how much space releases free, by querying the file system. Blocks shared with a
+//! snapshot or a reflink stay in use, and compressed files have fewer blocks.
 
 use fslab_vfs::{FileSystem, Ino};
 
@@ -9,46 +9,47 @@ use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::own_request;
 
-/// Bytes that are released before the file system is asked for the first time, at most and at
-/// least: so much goes for nothing where releasing frees nothing.
+/// Maximum and minimum of the bytes that are released before the first measurement. This many are
+/// released in vain if releases free nothing.
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes that are released between two questions: each costs a sync of the file system.
+/// Maximum of the bytes that are released between two measurements, each of which syncs the file
+/// system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
-/// The share of what was released that must be free for more to be released: one in so many.
+/// At least one in this many released bytes must become free, or releasing ends.
 const SHARE_MIN: u64 = 8;
 
-/// Compares what was released with what is free.
+/// Compares released bytes with freed space.
 pub(super) struct Freed {
     low: f64,
     before: Fullness,
-    /// Bytes that files have given back since.
+    /// Bytes released since the last measurement.
     released: u64,
     step: u64,
 }
 
-/// What the file system has told.
+/// The result of a measurement.
 pub(super) struct Measured {
-    /// Bytes that were released since it told the last time.
+    /// Bytes released since the previous measurement.
     pub(super) released: u64,
     /// Bytes that became free meanwhile.
     pub(super) freed: u64,
-    /// Bytes that are to be freed yet.
+    /// Bytes still to be freed.
     pub(super) wanted: u64,
 }
 
 impl Measured {
-    /// Whether releasing more is of no use.
+    /// Whether further releases would be useless.
     pub(super) fn is_in_vain(&self) -> bool {
-        // Of less, the blocks are lost in what the file system needs for itself.
+        // With fewer bytes, the file system's own use of space would hide the result.
         self.released >= FIRST_BYTES_MIN && self.freed < self.released / SHARE_MIN
     }
 }
 
 impl Freed {
-    /// Begins before anything is released of so many bytes that are wanted.
+    /// Begins to measure, before any of `wanted` bytes is released.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -57,13 +58,13 @@ impl Freed {
         Ok(Self { low: watermarks.low, before: fullness(tier)?, released: 0, step })
     }
 
-    /// Files have given back so many bytes; returns whether the file system is to be asked.
+    /// Adds released bytes; returns whether a measurement is due.
     pub(super) fn add(&mut self, bytes: u64) -> bool {
         self.released += bytes;
         self.released >= self.step
     }
 
-    /// Asks the file system, where anything was released since it was asked.
+    /// Queries the file system; returns `None` if nothing was released since the last measurement.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -71,7 +72,7 @@ impl Freed {
         if self.released == 0 {
             return Ok(None);
         }
-        // There are file systems that tell what was freed only once they have noted it.
+        // Some file systems report freed space only after a sync.
         tier.lower().syncfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
         let now = fullness(tier)?;
         let (released, freed) = (std::mem::take(&mut self.released), now.freed_since(&self.before));

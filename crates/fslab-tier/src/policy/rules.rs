@@ -13,62 +13,62 @@ use toml::Spanned;
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
-/// What a rule asks for, the least first.
+/// The action of a rule, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Nothing is done.
+    /// Do nothing.
     Keep,
-    /// Copies are made; the bytes stay.
+    /// Make copies; the bytes stay.
     Archive,
-    /// Copies are made, and the bytes may go.
+    /// Make copies; the bytes may be released.
     Release,
 }
 
-/// What a file may be beside a plain one.
+/// A property of a file that rules can select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileType {
-    /// Somebody may execute it.
+    /// The file has an execute permission bit.
     Executable,
-    /// It takes less space than its length says, what is in archives alone counted as if it was
-    /// here: it has holes, or the file system compresses it.
+    /// The file takes less space than its size, counting offline bytes as resident. It has holes,
+    /// or the file system compresses it.
     Sparse,
-    /// It has several names.
+    /// The file has several names.
     Linked,
 }
 
-/// What decides about a file.
+/// The facts that decide about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// From the root of the tree.
+    /// The path from the root of the tree.
     pub path: Vec<u8>,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Owner.
+    /// The user ID of the owner.
     pub uid: u32,
-    /// Its group.
+    /// The group ID.
     pub gid: u32,
-    /// What it is beside a plain file; sparse only where a rule asks for that.
+    /// The properties of the file; sparse only if a rule uses it.
     pub types: Vec<FileType>,
-    /// Since the last change of its contents.
+    /// The time since the last modification.
     pub unchanged: Duration,
-    /// Since it was read or changed last.
+    /// The time since the last read or modification.
     pub unused: Duration,
-    /// Since its bytes came here last: it was made, written to, or recalled.
+    /// The time since its bytes became resident: it was created, written to, or recalled.
     pub here_for: Duration,
-    /// Its owner wants it here.
+    /// Whether the owner has pinned the file.
     pub is_pinned: bool,
-    /// Those of its xattrs that rules ask for.
+    /// The xattrs that rules use.
     pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// Rules, read and checked.
+/// The parsed rules of a policy.
 pub struct Policy {
     pub(super) watermarks: Option<Watermarks>,
     pub(super) settle: Duration,
     pub(super) stay: Duration,
-    /// Files of so many bytes or fewer go out together; as the tier has it if not said.
+    /// Files of at most this many bytes are bundled; `None` for the tier's setting.
     pub(super) bundled: Option<u64>,
     pub(super) rules: Vec<Rule>,
 }
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Policy {
 }
 
 impl Policy {
-    /// What is to be done with a file.
+    /// Returns the action for a file.
     #[must_use]
     pub fn decide(&self, facts: &Facts) -> Action {
         if facts.unchanged < self.settle {
@@ -93,12 +93,12 @@ impl Policy {
         }
     }
 
-    /// Whether a rule asks whether files are of a type.
+    /// Whether a rule uses a property of files.
     pub(super) fn asks_for(&self, kind: FileType) -> bool {
         self.rules.iter().any(|rule| rule.asks_for(kind))
     }
 
-    /// Names of xattrs that rules ask for.
+    /// Returns the names of the xattrs that rules use.
     pub(super) fn xattr_names(&self) -> impl Iterator<Item = &String> {
         self.rules.iter().flat_map(|rule| rule.xattrs.iter().map(|(name, _)| name))
     }
@@ -108,11 +108,11 @@ impl Policy {
 #[serde(deny_unknown_fields)]
 struct RawPolicy {
     watermarks: Option<RawWatermarks>,
-    /// Files that changed less long ago stay alone.
+    /// Files that changed within this time are left alone.
     settle: Option<Spanned<String>>,
-    /// Bytes that came less long ago stay here.
+    /// Bytes that became resident within this time stay.
     stay: Option<Spanned<String>>,
-    /// Files up to this size go out together.
+    /// Files up to this size are bundled.
     bundle: Option<Spanned<String>>,
     #[serde(default, rename = "rule")]
     rules: Vec<RawRule>,
@@ -154,14 +154,14 @@ struct RawWatermarks {
     premigrate: Option<Spanned<f64>>,
 }
 
-/// How full the file system may be, as shares of its space.
+/// Limits of the file system's used space, as shares of its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
-    /// Above this, files are released.
+    /// Files are released if the file system is fuller than this.
     pub high: f64,
-    /// Until it is no fuller than this.
+    /// Files are released until the file system is no fuller than this.
     pub low: f64,
-    /// Above this, files are archived, so that they can be released at once when that is needed.
+    /// Files are archived from this share on, so that they can be released at once when needed.
     pub premigrate: f64,
 }
 
@@ -171,7 +171,7 @@ pub(super) struct Rule {
     users: Vec<u32>,
     groups: Vec<u32>,
     types: Vec<FileType>,
-    /// Names, and values where one is asked for.
+    /// Names, and values if a value is required.
     pub(super) xattrs: Vec<(String, Option<Vec<u8>>)>,
     larger: u64,
     smaller: u64,
@@ -179,17 +179,17 @@ pub(super) struct Rule {
     unused: Duration,
 }
 
-/// A text in which every error has its line.
+/// A text and its path, for errors with line numbers.
 struct Origin<'a> {
     text: &'a str,
     path: &'a str,
 }
 
 impl Policy {
-    /// Reads rules.
+    /// Parses rules.
     ///
     /// # Errors
-    /// Names file, line and what is wrong.
+    /// An error with file, line and cause.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
         let origin = Origin { text, path: origin };
         let raw: RawPolicy = toml::from_str(text)
@@ -224,7 +224,7 @@ impl Origin<'_> {
         read(value.get_ref()).map_err(|what| self.wrong(Some(value.span()), what))
     }
 
-    /// Nothing said is no time at all.
+    /// Returns a duration; zero if none is given.
     fn duration(&self, time: Option<&Spanned<String>>) -> Result<Duration> {
         time.map_or(Ok(Duration::ZERO), |time| self.read(time, |time| parse_duration(time)))
     }
@@ -296,7 +296,7 @@ impl Rule {
     }
 }
 
-/// Whether something fits a condition; any does where none is given.
+/// Whether a value fits a condition. An empty condition fits all values.
 fn is_one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
     wanted.is_empty() || wanted.contains(found)
 }
@@ -305,7 +305,7 @@ fn glob(text: &str) -> Result<GlobMatcher, String> {
     Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
 }
 
-/// The number of a user or group by its name, or, as with `chown`, by the number in its place.
+/// Returns the number of a user or group, given by name or, as with `chown`, by number.
 fn number(
     account: &Account,
     kind: &str,
@@ -320,7 +320,7 @@ fn number(
     number.ok_or_else(|| format!("there is no {kind} '{name}'"))
 }
 
-/// An xattr as people write it: `user.keep`, or `user.keep=yes` for one value only.
+/// Parses an xattr condition: `user.keep`, or `user.keep=yes` for one value only.
 fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
     match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.as_bytes().to_vec())),

@@ -1,8 +1,8 @@
 //! Runs a policy, or reports what it would do.
 //!
 //! Without watermarks there is one walk: each file is released as soon as it is archived. With
-//! them, space comes before copies: archived files are released first, the least recently used
-//! first, until enough is free; then copies are made; then more is released if needed.
+//! watermarks, space comes before copies. Archived files are released first, the least recently
+//! used first, until enough is free. Then copies are made, and more is released if needed.
 //!
 //! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], and the files with several names.
 //! If there are more candidates, the tree is walked again for the next ones.
@@ -22,25 +22,25 @@ use crate::error::{Error, Result, shown};
 use crate::event::{Event, EventSink, go_on, report_problem, total};
 use crate::lower::{Found, is_missing};
 
-/// Candidates that are remembered at once.
+/// Maximum number of candidates held at once.
 const CANDIDATES_MAX: usize = 100_000;
 
-/// What a run of a policy has come to.
+/// The results of a run.
 #[derive(Default)]
 struct Tally {
-    /// Files of the largest walk.
+    /// Number of files in the largest walk.
     files: u64,
     archived: u64,
     archived_bytes: u64,
     released: u64,
     released_bytes: u64,
-    /// Files that somebody uses or changes: the next run may find them at rest.
+    /// Files that are in use or being changed. The next run may be able to handle them.
     busy: u64,
-    /// Files of other users, which this user's tier leaves alone.
+    /// Files of other users, which an ordinary user's tier leaves alone.
     foreign: u64,
 }
 
-/// What a policy is done to, and what it has come to so far.
+/// A running policy.
 struct Run<'a> {
     tier: &'a Arc<Tier>,
     policy: Policy,
@@ -48,29 +48,30 @@ struct Run<'a> {
     request: &'a Request,
     tell: &'a mut EventSink<'a>,
     archiver: Archiver<'a>,
-    /// Files that the archiver has, and whose bytes may go then.
+    /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// What was archived since has a number above this.
+    /// Versions archived by this run have sequences above this.
     begun: u64,
-    /// Bytes of space that are to be freed.
+    /// Bytes of space still to be freed.
     wanted: u64,
-    /// What was freed of that, where there are watermarks.
+    /// The measurement of freed space, if there are watermarks.
     freed: Option<Freed>,
-    /// Releasing files frees nothing.
+    /// Whether releases free nothing.
     is_in_vain: bool,
     has_walked: bool,
-    /// It was told that files have copies only in archives that another tree writes to.
+    /// Whether a file with copies only in another tree's archives was reported.
     has_told_others: bool,
     tally: Tally,
 }
 
-/// What is done with each file that was chosen.
+/// The operation on each chosen file.
 type Deed<'a> = dyn FnMut(&mut Run<'_>, &WalkEntry<'_>, Chosen) -> Result<()> + 'a;
 
-/// Files that an archiver is done with, and what became of them.
+/// Files that the archiver has finished, with their outcomes.
 type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
 
-/// Does what a policy says, or says what it would do. Without rules, those of the tier's home.
+/// Runs a policy, or reports what it would do. Without `rules`, the policy in the tier's home is
+/// used.
 pub(crate) fn run(
     tier: &Arc<Tier>,
     rules: Option<(&str, &str)>,
@@ -107,7 +108,7 @@ pub(crate) fn run(
     run.tally.tell(run.tell)
 }
 
-/// The policy in the tier's home.
+/// Returns the policy in the tier's home.
 fn usual(tier: &Tier) -> Result<Policy> {
     let path = tier.settings().policy.as_ref().ok_or_else(|| Error::Refused {
         what: "the tier has no home with a policy: name one with --file".to_owned(),
@@ -136,7 +137,7 @@ impl Tally {
 }
 
 impl Run<'_> {
-    /// Makes copies of all files that need some, and releases what may go: all in one walk.
+    /// Archives all files that need it, and releases what may be released, in one walk.
     fn archive_and_release(&mut self) -> Result<()> {
         self.each_file(&mut |run, place, chosen| {
             if chosen.needs_archiving() {
@@ -149,7 +150,7 @@ impl Run<'_> {
         })
     }
 
-    /// Frees space above `high` and makes copies above `premigrate`.
+    /// Frees space above `high`, and archives files from `premigrate` on.
     fn keep_below(&mut self, watermarks: Watermarks) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
         self.release_by_use(&|_, _, chosen| !chosen.needs_archiving())?;
@@ -160,17 +161,18 @@ impl Run<'_> {
             if chosen.needs_archiving() { run.archive(place, chosen) } else { Ok(()) }
         })?;
         if self.wanted == 0 {
-            // Archiving may have taken hours, in which others have filled what was free.
+            // Archiving may have taken hours, in which other programs may have filled the free
+            // space.
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
-        // What was archived before has gone, as far as it could.
+        // Files archived before were already released, as far as possible.
         self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
     }
 
-    /// Releases what may go and fits, what was not used for longest first, until enough is free.
+    /// Releases files that fit, the least recently used first, until enough is free.
     fn release_by_use(
         &mut self,
         fits: &dyn Fn(&Run<'_>, &WalkEntry<'_>, &Chosen) -> bool,
@@ -198,7 +200,7 @@ impl Run<'_> {
     fn release_some(&mut self, next: &[Candidate]) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
-                // What files have given back need not be free.
+                // Released bytes need not have become free space.
                 self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
@@ -209,7 +211,7 @@ impl Run<'_> {
         self.measure()
     }
 
-    /// Has the file system tell what is wanted still, and whether releases free anything.
+    /// Measures how much is still to be freed, and whether releases free anything.
     fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
@@ -227,12 +229,13 @@ impl Run<'_> {
         go_on((self.tell)(Event::Problem { what }))
     }
 
-    /// Walks the tree, and does something with each file that is to be archived or may go. What
-    /// can't be looked at is told once, however many walks there are.
+    /// Walks the tree, and applies `deed` to each file that is to be archived or may be released.
+    /// Errors of entries are reported only in the first walk.
     fn each_file(&mut self, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
-            // Whatever this is, files that wait for others have waited for it.
+            // Bundles whose files have waited long enough are archived before each entry, whatever
+            // it is.
             self.by_archiver(|archiver, told| archiver.finish_if_due(told))?;
             let chosen = place.and_then(|place| {
                 let chosen = met.choose(tier, &self.policy, &place)?;
@@ -245,14 +248,14 @@ impl Run<'_> {
             }
             Ok(Visit::Descend)
         })?;
-        // What did not fill a bundle.
+        // The last bundle may not be full.
         self.by_archiver(|archiver, told| archiver.finish(told))?;
         self.has_walked = true;
         self.tally.files = self.tally.files.max(met.files);
         Ok(())
     }
 
-    /// Archives a file, now or with others. Without watermarks it goes when that is done.
+    /// Archives a file, now or in a bundle. Without watermarks it is then released, if it may be.
     fn archive(&mut self, place: &WalkEntry<'_>, chosen: Chosen) -> Result<()> {
         if chosen.may_go() && self.policy.watermarks.is_none() {
             self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
@@ -265,7 +268,7 @@ impl Run<'_> {
         self.by_archiver(|archiver, told| archiver.archive(place, told))
     }
 
-    /// Why a file can't be archived, as far as that is known before it is tried.
+    /// Returns why a file can't be archived, as far as that is known in advance.
     fn hindrance(&self, place: &WalkEntry<'_>) -> Option<Error> {
         let (_, may_be_written) = self.tier.openings(place.found.ino());
         if !self.tier.surroundings().marks.are_believed(&place.found.attr) {
@@ -281,13 +284,14 @@ impl Run<'_> {
         chosen.needs_archiving() && self.hindrance(place).is_none()
     }
 
-    /// Whether a file was archived since the run began. What can't be told is not released.
+    /// Whether a file was archived by this run. A file with an unreadable residency is not
+    /// released.
     fn is_new(&self, place: &WalkEntry<'_>) -> bool {
         let known = self.tier.residency_of(&place.found.attr).ok().flatten();
         known.is_some_and(|known| !known.changed && known.version.sequence > self.begun)
     }
 
-    /// Has the archiver do something, and notes what it tells of files, whether it fails or not.
+    /// Runs an operation of the archiver, and records the outcomes of files even if it fails.
     fn by_archiver(
         &mut self,
         work: impl FnOnce(&mut Archiver<'_>, &mut OutcomeSink<'_>) -> Result<()>,
@@ -346,7 +350,7 @@ impl Run<'_> {
         Ok(Released { bytes: candidate.space, freed: candidate.space })
     }
 
-    /// Releases a file, unless it is gone, another is in its place or its bytes came back since.
+    /// Releases a file, unless it was removed, replaced or recalled meanwhile.
     fn release_now(&self, candidate: &Candidate) -> Result<Released> {
         let found = match Found::at(self.tier.lower(), &candidate.path) {
             Err(error) if is_missing(&error) => return Ok(Released::default()),
@@ -360,8 +364,7 @@ impl Run<'_> {
         self.tier.release(found.ino(), &candidate.path, 0)
     }
 
-    /// Counts a file that can be neither archived nor released now, and tells what is wrong with
-    /// one that never can.
+    /// Counts a file that can't be archived or released now; reports other errors.
     fn pass_over(&mut self, error: &Error) -> Result<()> {
         match error {
             Error::Busy { .. } => self.tally.busy += 1,

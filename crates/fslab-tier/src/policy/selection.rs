@@ -1,4 +1,4 @@
-//! Selects the files of a tree that a policy archives or releases; does nothing yet.
+//! Selects the files of a tree that a policy archives or releases; changes nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result, shown};
 use crate::event::{FileSummary, Residence};
 use crate::lower::SECTOR_BYTES;
 
-/// A file that is to be archived, or whose bytes may go.
+/// A file that is to be archived or may be released.
 pub(super) struct Chosen {
     pub(super) action: Action,
     pub(super) state: FileSummary,
@@ -30,20 +30,20 @@ impl Chosen {
     }
 }
 
-/// Files that a walk has met.
+/// The files that a walk has met.
 #[derive(Default)]
 pub(super) struct Met {
-    /// Those of several names, and what rules asked for by the names so far.
+    /// Files with several names, with the greatest action for the names so far.
     linked: HashMap<Ino, Action>,
     pub(super) files: u64,
 }
 
 impl Met {
-    /// What is to be done with what is in a place; none if that is no file, or another name
-    /// has asked for as much.
+    /// Decides what to do with an entry. Returns `None` if it is not a regular file, or no action
+    /// is needed beyond that for its other names.
     ///
     /// # Errors
-    /// Where that can't be told.
+    /// If that can't be determined.
     pub(super) fn choose(
         &mut self,
         tier: &Arc<Tier>,
@@ -71,7 +71,7 @@ impl Met {
         Ok(Some(Chosen { action, state, candidate }))
     }
 
-    /// Returns what other names of the file have asked for.
+    /// Records an action for a file; returns the action for its other names so far.
     fn note(&mut self, place: &WalkEntry<'_>, action: Action) -> Option<Action> {
         if place.found.attr.links < 2 {
             return None;

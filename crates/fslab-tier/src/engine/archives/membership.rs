@@ -1,7 +1,7 @@
 //! Attaching, retiring, draining and detaching archives while the engine runs.
 //!
 //! An upload is registered before the usage of its archive is read, and the usage is changed before
-//! uploads are looked for. So no upload to an archive is under way once it is detached.
+//! uploads are looked for. So no upload to an archive is in progress once it is detached.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 impl Tier {
-    /// Attaches an archive, in the place of one of the same identity.
+    /// Attaches an archive. It replaces an attached archive of the same identity.
     pub fn attach(&self, archive: Arc<dyn Archive>) {
         let movers = self.mover_count();
         let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
@@ -26,10 +26,10 @@ impl Tier {
         self.queue().resume_postponed();
     }
 
-    /// Returns the archive that its identity or its URL names.
+    /// Returns the archive with this identity or URL.
     ///
     /// # Errors
-    /// If the tier knows none.
+    /// If the tier knows no such archive.
     pub(crate) fn entry_named(&self, name: &str) -> Result<ArchiveEntry> {
         let known = self.known_archives.read();
         let is_it = |known: &&ArchiveEntry| {
@@ -40,7 +40,7 @@ impl Tier {
         })
     }
 
-    /// Takes over what the home says of an archive.
+    /// Stores the home's entry of an archive.
     pub(crate) fn note_entry(&self, entry: ArchiveEntry) {
         let mut known = self.known_archives.write();
         match known.iter_mut().find(|known| known.id == entry.id) {
@@ -54,10 +54,10 @@ impl Tier {
         self.known_archive(archive).map_or_else(ArchiveUsage::default, |known| known.usage)
     }
 
-    /// Detaches an archive that no object needs. `save` makes that durable in the home.
+    /// Detaches an archive that no object needs. `save` makes the detachment durable in the home.
     ///
     /// # Errors
-    /// If objects would be left with fewer copies than the tier asks for; errors of `save`. The
+    /// If objects would be left with fewer copies than the tier requires; errors of `save`. The
     /// archive is then attached as before.
     pub(crate) fn detach(
         self: &Arc<Self>,
@@ -66,7 +66,7 @@ impl Tier {
         save: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.end_doubt_by_scan(request)?;
-        // Scrubs and repacking write with this lock held.
+        // Scrubs and repacking write while they hold this lock.
         let _nobody_else = self.nobody_else(request)?;
         self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
         let detached = self.check_unneeded(entry).and_then(|()| save());
@@ -75,13 +75,17 @@ impl Tier {
             return Err(error);
         }
         self.archives.write().retain(|archive| archive.id() != entry.id);
-        // Readers hold the archive open, and with it its lease.
+        // Cached readers keep the archive open, and with it its lease.
         self.forget_readers(entry.id);
         self.queue().resume_postponed();
         Ok(())
     }
 
-    /// After a crash the catalogue may lack objects that files need.
+    /// Scans the tree if the catalogue is in doubt: after a crash it may lack objects that files
+    /// need.
+    ///
+    /// # Errors
+    /// If the catalogue is still in doubt after the scan; errors of the scan.
     pub(in crate::engine) fn end_doubt_by_scan(self: &Arc<Self>, request: &Request) -> Result<()> {
         if !self.is_in_doubt() {
             return Ok(());
@@ -120,8 +124,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Counts the versions that would have too few copies without an archive. Copies that are
-    /// unavailable, or that another tree may delete, do not count.
+    /// Counts the versions that would have too few copies without an archive. Copies in unavailable
+    /// archives do not count, nor do copies that another tree may delete.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies.max(1));

@@ -1,9 +1,9 @@
 //! Several damaged copies of an object, read as one.
 //!
-//! The parts of an object are verified one by one: head, tail, attributes with the hashes of the
-//! table, a page of the table, a block. Each is read from a copy that has it whole. Encrypted
-//! copies refuse damaged chunks, so they are combined chunk by chunk: a block can be whole though
-//! each copy lacks some of it.
+//! The parts of an object are verified separately: head, tail, attributes with the hashes of the
+//! table, a page of the table, a block. Each part is read from a copy in which it is whole.
+//! Encrypted copies refuse damaged chunks, so they are combined chunk by chunk: a block can be
+//! whole although each copy lacks some of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -22,12 +22,11 @@ use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_p
 use crate::stored::format::{CHUNK_BYTES, PAGE_ENTRIES};
 use crate::stored::{Attributes, Version};
 
-/// Copies as one archive that is only read.
+/// Several copies as one read-only archive.
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,
-    /// The parts that another copy than the first is asked for first: where they begin, with their
-    /// end and the copy.
+    /// The parts that are read first from a copy other than copy 0: start, then end and copy.
     choices: Mutex<BTreeMap<u64, (u64, usize)>>,
 }
 
@@ -35,7 +34,7 @@ impl CombinedCopies {
     /// Finds a copy for each part of an object.
     ///
     /// # Errors
-    /// What is wrong with the first part that no copy has whole; [`Error::Interrupted`].
+    /// The error of the first part that is whole in no copy; [`Error::Interrupted`].
     pub(in crate::engine) fn whole(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,
@@ -52,10 +51,10 @@ impl CombinedCopies {
         Ok(work)
     }
 
-    /// One block of an object.
+    /// Returns one block of an object.
     ///
     /// # Errors
-    /// What is wrong with a part that is needed for it and that no copy has whole.
+    /// The error of a required part that is whole in no copy.
     pub(in crate::engine) fn block(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,
@@ -66,7 +65,7 @@ impl CombinedCopies {
         work.choose(&object.block_place(block)?, || object.block(block))
     }
 
-    /// What is kept of a file beside its bytes.
+    /// Returns the archived attributes of a file.
     ///
     /// # Errors
     /// As [`Self::block`].
@@ -85,14 +84,15 @@ impl CombinedCopies {
         let (archive, at) = (Arc::clone(&work) as Arc<dyn Archive>, version.location);
         let hashes = work.choose(&tail_place(at), || hashes_place(&archive, at))?;
         let attributes = work.choose(&head_place(at), || attributes_place(&archive, at))?;
-        // Only both together can be checked.
+        // The attributes and the hashes can only be verified together.
         let object = work.choose(&attributes, || {
             work.choose(&hashes, || ObjectReader::open(&archive, version))
         })?;
         Ok((work, object))
     }
 
-    /// Reads a part, from the first copy that gives it whole; that one is asked first from then on.
+    /// Reads a part from the first copy in which it is whole. That copy is then preferred for the
+    /// part.
     fn choose<T>(&self, part: &Range<u64>, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let none = || Error::NoCopy { missing: Vec::new() };
         let found = first_answer(0..self.copies.len(), none, |copy| {
@@ -115,7 +115,7 @@ impl CombinedCopies {
         }
     }
 
-    /// The copy that is asked first at an offset, and up to where it is.
+    /// Returns the copy that is asked first at an offset, and the end of the range for which it is.
     fn preferred(&self, offset: u64) -> (usize, u64) {
         let choices = self.choices.lock();
         match choices.range(..=offset).next_back() {
@@ -145,7 +145,7 @@ impl Archive for CombinedCopies {
             let (first, end) = self.preferred(at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
-            // From one copy, or where that fails from another.
+            // Read from the preferred copy; if that fails, from another one.
             let others = (0..self.copies.len()).filter(|copy| *copy != first);
             let none = || ErrorKind::NotFound.into();
             first_answer(iter::once(first).chain(others), none, |copy| {

@@ -1,9 +1,9 @@
-//! Recording further copies, which are made from archive to archive: no file is recalled.
+//! Recording further copies. They are made from archive to archive, without recalling files.
 //!
-//! 1. The container goes to the other archive as it is, with everything in it, and the object is
-//!    read back there.
+//! 1. The whole container is copied unchanged to the other archive, and the object is read back
+//!    there.
 //! 2. The file's xattr names the archive, if the file is where its row says.
-//! 3. The catalogue names it. A scan has renamed files name it, too.
+//! 3. The catalogue names the archive. A scan adds the archive to the xattr of a renamed file.
 //!
 //! An interrupted run leaves a copy that the next run finds. It is deleted with the others when the
 //! object is no longer needed.
@@ -21,14 +21,14 @@ use crate::lower::Found;
 use crate::stored::{Residency, Version};
 
 impl Tier {
-    /// Says on the file of a row that further archives have its version. A file that has another
-    /// name by now is left to a scan.
+    /// Records on the file of a row that further archives have its version. A renamed file is left
+    /// to a scan.
     pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
         let Some(found) = self.found_live(row) else { return Ok(()) };
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
-    /// The same of a file, if that is its version and nobody archives it anew.
+    /// Does the same for an inode, if the version is the file's and it is not being archived again.
     fn record_copies_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<()> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file)?;
@@ -44,9 +44,9 @@ impl Tier {
         self.change_mark(&mut state, Durable::Later, |known| known.version = named)
     }
 
-    /// Has a file whose bytes are all here count as changed, as no copy of its version is whole: it
-    /// is archived anew, and does not go before. Returns whether that was said, or was so before.
-    /// A file that has another name by now is left to a scan.
+    /// Marks a fully resident file as changed, because no copy of its version is whole. It is then
+    /// archived again, and not released before. Returns whether the file is marked now, even if it
+    /// was before. A renamed file is left to a scan.
     pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
         let Some(found) = self.found_live(row) else { return Ok(false) };
         self.archive_anew_on(found.ino(), &row.version).map_err(Error::below(&row.path))
@@ -58,7 +58,7 @@ impl Tier {
         let is_its = |known: &KnownResidency| {
             let recorded = &known.recorded.version;
             let is_it = (recorded.object, recorded.location) == (version.object, version.location);
-            // A catalogue of another day may not know of all copies.
+            // An older catalogue may not know all copies.
             is_it && recorded.copies == version.copies && known.offline.is_empty()
         };
         let is_here = !state.is_archiving && state.known().is_some_and(is_its);
@@ -68,8 +68,8 @@ impl Tier {
         self.mark_changed(&mut state).map(|()| true)
     }
 
-    /// What a file says, with the copies that were made when nobody knew where it was: from now on
-    /// it names them itself.
+    /// Adds to a file's residency the copies that were made while the file's path was unknown, and
+    /// records them in its xattr.
     pub(in crate::engine) fn with_recorded_copies(
         self: &Arc<Self>,
         ino: Ino,
@@ -85,7 +85,7 @@ impl Tier {
         Ok(Residency { version, ..known })
     }
 
-    /// The file of a live row, where it has its name still.
+    /// Returns the file of a live row, if it still has that name.
     fn found_live(&self, row: &ObjectRow) -> Option<Found> {
         let is_live = row.state == ObjectState::Live;
         Found::at(&self.lower, &row.path).ok().filter(|_| is_live)

@@ -1,8 +1,8 @@
-//! Repair of a damaged container: it is written anew with a whole part from other archives.
+//! Repair of a damaged container: rewrites it with a whole part from other archives.
 //!
-//! Its other parts are kept as far as they can be read: of a bundle, another part may be whole only
-//! there. The container's own list gives its length, since the copy may be cut short; where it has
-//! no list, another copy's list does. So a malicious archive can't grow other archives.
+//! Its other parts are kept as far as they can be read, because another part of a bundle may be
+//! whole only there. The container's own list gives its length, since the copy may be cut short. If
+//! it has no list, another copy's list gives it. So a malicious archive can't grow other archives.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
 use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
 
-/// What is put where.
+/// The repair of one part of a container.
 pub(super) struct Repair<'a> {
     pub(super) kind: ContainerKind,
-    /// Where the part is whole, and at which offset.
+    /// The archive in which the part is whole; `from_offset` is the part's offset there.
     pub(super) from: &'a Arc<dyn Archive>,
     pub(super) from_offset: u64,
     pub(super) to: &'a Arc<dyn Archive>,
     pub(super) part: Location,
-    /// Bytes of the container when it is whole.
+    /// Length of the whole container in bytes.
     pub(super) length: u64,
 }
 
 impl Repair<'_> {
-    /// Writes the container.
+    /// Rewrites the container.
     ///
     /// # Errors
-    /// Errors of an archive; the container is then as it was.
+    /// Errors of an archive; the container is then unchanged.
     pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
         let part = self.part;
         let container = (self.kind, part.container);
@@ -61,7 +61,8 @@ impl Repair<'_> {
         Error::archive(archive.label(), self.part.container)
     }
 
-    /// Bytes up to the next place where a piece ends, or the part begins or ends.
+    /// Returns the number of bytes to the next multiple of `piece`, boundary of the part, or end of
+    /// the container.
     fn piece_at(&self, offset: u64, piece: u64) -> u64 {
         let first = self.part.offset;
         let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
@@ -69,20 +70,21 @@ impl Repair<'_> {
         next.map_or(0, |next| next - offset)
     }
 
-    /// What is not the part: in pieces as small as what one damaged place costs where the whole
-    /// can't be read.
+    /// Reads bytes outside the part. If they can't be read at once, they are read in units of a
+    /// chunk, so that one damaged place costs no more than one.
     fn read_rest(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // One that can't tell is read all the same.
+        // A copy of unknown length is read all the same.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
         let (mut offset, end) = (start, start + bytes.len() as u64);
         while offset < end {
             let next = end.min(offset + self.piece_at(offset, CHUNK_BYTES));
-            // What a copy has before it ends is no part of what it lacks.
+            // A piece does not extend past the end of a copy, so that bytes before that end are
+            // kept.
             let next = ends.into_iter().filter(|end| *end > offset).fold(next, u64::min);
             self.read_either(
                 offset,
@@ -93,9 +95,10 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// What neither archive has any more becomes zeros. Whose it was is damaged in both, and told;
-    /// where an archive only fails to answer, nothing is written over what it may have. A disk that
-    /// can't read a place has lost it.
+    /// Reads bytes from either archive. Bytes missing or damaged in both become zeros; their object
+    /// is damaged in both archives and is reported. If an archive only fails to answer, the
+    /// container is not rewritten, because the archive may still have the bytes. After a read error
+    /// (`EIO`) of the repaired copy the other archive must have the bytes.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),
@@ -118,16 +121,16 @@ fn is_unreadable(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// Whether bytes are not there, or not what they were.
+/// Whether the bytes are missing or damaged.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }
 
-/// What a bundle holds, as a copy says that has a list; it must name an object where that is known
-/// to lie.
+/// Returns the members of a bundle from the list in this copy. The list must name the object that
+/// is known to be in the bundle.
 ///
 /// # Errors
-/// Errors of the archive, or that it has no such list.
+/// Errors of the archive; [`Error::Damaged`] if there is no such list.
 pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> Result<Contents> {
     let container = part.container;
     archive.forget((KIND, container));
@@ -141,7 +144,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     Err(Error::damaged(archive.label(), container, what))
 }
 
-/// The first of some copies of a bundle that has a list, with what that says.
+/// Returns the first of several copies of a bundle that has a list, and that list.
 pub(super) fn first_listed<'a>(
     copies: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,
@@ -149,18 +152,19 @@ pub(super) fn first_listed<'a>(
     copies.into_iter().find_map(|archive| Some((archive, listed(archive, part).ok()?)))
 }
 
-/// Bytes of a copy of a container when it is whole: as its own list tells, or that of another one.
-/// Where no list is left, nothing is cut off of what may be a bundle.
+/// Returns the length of the whole container in bytes, from the list in this copy or else in
+/// another copy. If no list is left, the container may be a bundle, so it keeps its present length,
+/// limited to `BUNDLE_BYTES_MAX`.
 ///
 /// # Errors
-/// What the archive of the copy answers.
+/// Errors of the copy's archive.
 pub(super) fn whole_length<'a>(
     copy: &'a Arc<dyn Archive>,
     others: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,
 ) -> Result<u64> {
     let end = part.offset + part.length;
-    // Only what is in a bundle has something before it.
+    // Only an object in a bundle has bytes before it.
     if part.offset == 0 {
         return Ok(end);
     }

@@ -1,5 +1,5 @@
-//! Scrubbing: reads every copy of every needed object, repairs copies from each other, and makes
-//! missing ones.
+//! Scrubbing: reads every copy of every object in the catalogue except pending ones, repairs copies
+//! from each other, and makes missing ones.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -28,29 +28,30 @@ use crate::stored::{Location, Version};
 pub struct Scrubbed {
     /// Copies that were read.
     pub copies: u64,
-    /// Copies that were damaged or gone and are whole again.
+    /// Copies that were damaged or missing and are whole again.
     pub repaired: u64,
-    /// Copies that were made because there were fewer than the tier asks for.
+    /// Copies that were made because there were fewer than the tier requires.
     pub made: u64,
-    /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
+    /// Resident files that are to be archived again, because no copy is whole.
     pub anew: u64,
-    /// Versions that have fewer whole copies all the same.
+    /// Versions that still have fewer whole copies than required.
     pub short: u64,
     /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
-    /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could
-    /// not be made.
+    /// Damaged copies that no other copy could repair, with the cause, and copies that could not be
+    /// made.
     pub damaged: Vec<String>,
 }
 
-/// Told now and then what was found so far. Who takes lists out of it does not find them again.
+/// Receives the results so far, repeatedly. A sink that removes lists from the results does not
+/// receive those entries again.
 pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
 
-/// Copies that the catalogue is told of at once.
+/// Number of versions whose new copies are recorded in the catalogue at once.
 const BATCH: usize = 500;
 
 impl Tier {
-    /// Reads all copies, and returns all that was found.
+    /// Reads all copies and returns the results.
     ///
     /// # Errors
     /// As [`Self::scrub_within`].
@@ -58,10 +59,10 @@ impl Tier {
         self.scrub_within(request, None, &mut |_| Ok(()))
     }
 
-    /// Reads all copies within a limit, which counts what is written, too.
+    /// Reads all copies within a rate limit, which also counts written bytes.
     ///
     /// # Errors
-    /// What the catalogue or `heard` answers. What archives answer is what was found.
+    /// Errors of the catalogue and of `heard`. Errors of archives are part of the result.
     pub fn scrub_within(
         self: &Arc<Self>,
         request: &Request,
@@ -71,9 +72,9 @@ impl Tier {
         self.read_copies(request, limit, None, heard)
     }
 
-    /// Copies what an archive holds to others, until each version has as many copies without it as
-    /// the tier asks for. The copies that count are read. Reads the archive only where another copy
-    /// is missing or damaged.
+    /// Copies the contents of an archive to others, until each version has as many copies elsewhere
+    /// as the tier requires. The copies that count are read. The archive itself is read only if
+    /// another copy is missing or damaged.
     ///
     /// # Errors
     /// As [`Self::scrub_within`].
@@ -88,8 +89,8 @@ impl Tier {
         self.read_copies(request, limit, Some(archive), heard)
     }
 
-    /// How many copies of a version are lacking without those in an archive, and how many other
-    /// archives would take one.
+    /// Returns how many copies of a version are lacking without those in an archive, and how many
+    /// other archives would take one.
     pub(crate) fn copies_lacking_without(&self, version: &Version, archive: Id) -> (usize, usize) {
         let is_kept =
             |holder: &&Arc<dyn Archive>| holder.refusal().is_none() && holder.id() != archive;
@@ -121,7 +122,7 @@ impl Tier {
             scrub.row(row)?;
             heard(&mut scrub.found)
         });
-        // What was made is there, however this ended.
+        // Copies that were made are recorded even if the scrub ended early.
         scrub.note_made(0)?;
         scrubbed?;
         if drained.is_none() {
@@ -131,7 +132,8 @@ impl Tier {
         Ok(scrub.found)
     }
 
-    /// Holds an object where its row says; none if it is no longer there, or no longer needed.
+    /// Locks an object at the location of its row; returns `None` if it is no longer there or no
+    /// longer needed.
     fn hold(&self, row: &ObjectRow, request: &Request) -> Result<Option<MutexGuard<'_, ()>>> {
         let held = self.nobody_else(request)?;
         let now = self.catalogue.get(row.version.object)?;
@@ -139,20 +141,21 @@ impl Tier {
     }
 }
 
-/// One reading of all copies.
+/// A running scrub or drain.
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
-    /// The archive that is drained: its copies do not count, and other versions are left alone.
+    /// The archive that is drained. Its copies do not count, and versions without a copy in it are
+    /// skipped.
     drained: Option<Id>,
     pace: Pace<'a>,
     found: Scrubbed,
-    /// Those whose lists were read.
+    /// Bundles whose lists were read.
     bundles: HashSet<Id>,
-    /// Archives that could not take a copy: each is told once.
+    /// Archives that are full; they are not tried again, so each is reported once.
     full: HashSet<Id>,
-    /// Archives, by label, that became unavailable during the scrub.
+    /// Labels of archives that became unavailable during the scrub.
     unavailable: HashSet<String>,
-    /// Versions with the copies that were made, of which the catalogue does not know yet.
+    /// Versions with new copies that are not yet in the catalogue.
     made: Vec<Version>,
 }
 
@@ -171,7 +174,7 @@ impl Scrub<'_> {
             self.made.push(row.version.clone());
             self.note_made(BATCH)?;
         }
-        // Only what is in a bundle has something before it.
+        // Only an object in a bundle has bytes before it.
         let location = row.version.location;
         if location.offset > 0 && self.bundles.insert(location.container) {
             self.lists(&row)?;
@@ -179,7 +182,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Looks at all copies of an object; returns the archives with those that it made.
+    /// Verifies all copies of an object; returns the archives with newly made copies.
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
@@ -204,7 +207,7 @@ impl Scrub<'_> {
             self.found.short += u64::from(self.counted(&whole) < wanted);
             return Ok(Vec::new());
         }
-        // What went or moved meanwhile is not damaged, and must not be made again.
+        // An object that was deleted or moved meanwhile is not damaged, and must not be made again.
         let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(Vec::new()) };
         let is_lost = is_lost(&row.version, &damaged);
         let from = match whole.first() {
@@ -238,7 +241,7 @@ impl Scrub<'_> {
         }
     }
 
-    /// Counts copies that no other tree may delete, and that are not to be given up.
+    /// Counts copies in archives that no other tree writes to and that are not being drained.
     fn counted(&self, archives: &[Arc<dyn Archive>]) -> usize {
         let is_counted =
             |archive: &&Arc<dyn Archive>| archive.refusal().is_none() && !self.is_drained(archive);
@@ -249,7 +252,7 @@ impl Scrub<'_> {
         self.drained == Some(archive.id())
     }
 
-    /// Archives that take copies, and are not said to hold an object.
+    /// Returns the archives that take copies and are not recorded as holders of an object.
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.tier.active_archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
@@ -257,7 +260,7 @@ impl Scrub<'_> {
         archives
     }
 
-    /// Has other archives take copies until there are as many as are asked for.
+    /// Makes copies in other archives until there are as many as required.
     fn make_missing(
         &mut self,
         row: &ObjectRow,
@@ -269,7 +272,7 @@ impl Scrub<'_> {
             if self.counted(whole) >= wanted {
                 break;
             }
-            // A run that ended before it could say so may have left it there.
+            // An interrupted run may have left an unrecorded copy there.
             let is_there = verify(&archive, &row.version, self.pace);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
@@ -292,7 +295,7 @@ impl Scrub<'_> {
         Ok(made)
     }
 
-    /// Puts an object into an archive, with what else is in its container, and reads it back.
+    /// Copies an object into an archive, with the rest of its container, and verifies it.
     fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
         let location = row.version.location;
         let holders = self.tier.holders(&row.version);
@@ -301,19 +304,19 @@ impl Scrub<'_> {
         verify(to, &row.version, self.pace)
     }
 
-    /// The copies of an object as one that is whole, where they have all of it between them.
+    /// Returns the copies of an object as one that is whole, if each part is whole in some copy.
     fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
         let (holders, version) = (self.tier.holders(&row.version), &row.version);
         match CombinedCopies::whole(holders, version, self.pace.request) {
             Ok(whole) => Ok(Some(whole)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // What each copy lacks is told of each.
+            // The damage of each copy is reported separately.
             Err(_) => Ok(None),
         }
     }
 
-    /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
-    /// them in any archive repairs the others; where a copy has one, it tells of that copy.
+    /// Verifies the lists of a bundle, without which an archive alone does not show the members. A
+    /// list in any archive repairs the others; a copy's own list has precedence.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
@@ -341,7 +344,7 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // Another copy may have what else this one lacks.
+        // A different copy comes first, because it may also supply other bytes that this one lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))
@@ -357,8 +360,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Puts a part of a container from somewhere in one archive into that of another, which then
-    /// has so many bytes.
+    /// Copies a part of a container from one archive into the container of another, which then has
+    /// `length` bytes.
     fn repair(
         &self,
         (from, from_offset): (&Arc<dyn Archive>, u64),
@@ -369,7 +372,7 @@ impl Scrub<'_> {
         repair.run(self.pace)
     }
 
-    /// Tells the catalogue of copies that were made, if they are more than some.
+    /// Records new copies in the catalogue, if there are more than `least`.
     fn note_made(&mut self, least: usize) -> Result<()> {
         if self.made.len() > least {
             self.tier.catalogue.add_copies(&std::mem::take(&mut self.made))?;
@@ -387,8 +390,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Reports a damaged copy and its repair, where that was tried; returns whether it is whole.
-    /// One that can't be repaired because an archive became unavailable counts as damaged.
+    /// Reports a damaged copy and its repair, if one was tried; returns whether the copy is whole.
+    /// A copy counts as damaged if it can't be repaired because an archive became unavailable.
     fn tell_repaired(
         &mut self,
         repaired: Option<Result<()>>,
@@ -408,7 +411,7 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// Reports once that an archive became unavailable, and nothing of its copies.
+    /// Reports once that an archive became unavailable, and does not report its copies.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
@@ -417,8 +420,8 @@ impl Scrub<'_> {
     }
 }
 
-/// Whether every copy was looked at, and is damaged or gone. One that is unavailable, or was not
-/// read for whatever else, may be whole.
+/// Whether every copy was verified and is damaged or missing. A copy that was not read, for example
+/// in an unavailable archive, may be whole.
 fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     let is_lost = |error: &Error| match error {
         Error::Damaged { .. } => true,
@@ -431,20 +434,20 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
 }
 
-/// Whether an archive takes nothing more, whatever it is.
+/// Whether an archive takes no further data: full, over quota, or read only.
 fn is_full(error: &Error) -> bool {
     use fslab_vfs::Errno;
     let Error::Archive { source, .. } = error else { return false };
     matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
 }
 
-/// Where the two lists of a bundle lie.
+/// Returns the locations of the two lists of a bundle.
 fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     let length = contents.list_bytes;
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// Whether a copy of a bundle has both of its lists.
+/// Whether a copy of a bundle has both of its lists, whole and equal.
 fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     let both = |contents: Contents| {
         let [first, last] = list_places(&contents, member.container);
@@ -454,7 +457,7 @@ fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     listed(archive, member).and_then(both).is_ok()
 }
 
-/// Whether the list is there that has this root.
+/// Fails unless there is a whole list with this root.
 fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
     match whole_list(archive, place)? {
         found if Some(found) == root => Ok(()),
@@ -462,7 +465,7 @@ fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>)
     }
 }
 
-/// The root of a list that is whole. The one at the end is one only where nothing stands behind it.
+/// Returns the root of a whole list. The list at the end counts only if no bytes follow it.
 fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
     let container = place.container;
     archive.forget((KIND, container));

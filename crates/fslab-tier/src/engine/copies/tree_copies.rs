@@ -17,8 +17,8 @@ use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
 impl Tier {
-    /// Reads a tree that was just written, as it is there now; takes it back where it is not what
-    /// was written, as who makes a tree again would begin with the last one.
+    /// Verifies a tree that was just written. Deletes it if it differs from what was written,
+    /// because a rebuild would begin with the newest tree.
     pub(in crate::engine) fn verify_tree(
         &self,
         archive: &Arc<dyn Archive>,
@@ -43,9 +43,9 @@ impl Tier {
         read
     }
 
-    /// Reads all trees. What is damaged of one is told only: another copy of it is as good for who
-    /// makes the tree again, and the next tree is better. An archive that has none, as one does
-    /// that takes the place of a lost one, gets the last one of the others.
+    /// Verifies all archived trees. A damaged tree is only reported: another copy of it serves a
+    /// rebuild equally well, and the next tree is better. An archive without trees, such as the
+    /// replacement of a lost archive, gets the newest tree of the others.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, copy_targets) = (None, Vec::new(), self.active_archives());
         for archive in self.archives() {
@@ -69,7 +69,7 @@ impl Tier {
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    // A later one took its place.
+                    // A newer tree replaced it meanwhile.
                     Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }
@@ -102,7 +102,7 @@ impl Tier {
 }
 
 impl Scrubbed {
-    /// What an archive that is unavailable has is as good as ever.
+    /// Records the error of a tree. Copies in an unavailable archive do not count as damaged.
     fn note_tree(&mut self, error: &Error) {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));

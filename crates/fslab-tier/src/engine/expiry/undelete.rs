@@ -1,4 +1,4 @@
-//! Undelete: makes a new file of a version that was replaced or removed, as long as it is kept.
+//! Undelete: makes a new file from a replaced or removed version, within its retention time.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::rebuild::Options;
 use crate::stored::{Attributes, Version};
 
 impl Tier {
-    /// Makes a new file of a version that was replaced or removed; returns its bytes, and what of
-    /// it could not be made as it was.
+    /// Makes a new file from a replaced or removed version. Returns its size in bytes, and the
+    /// attributes that could not be restored.
     pub(crate) fn undelete(
         self: &Arc<Self>,
         object: Id,
@@ -32,8 +32,9 @@ impl Tier {
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
         }
-        // From now on it does not expire; a crash before the file is there leaves it to a scan. It
-        // is a file of its own: versions of one that it shared its identity with would be its own.
+        // A live version does not expire while the file is made. After a crash before the file
+        // exists, a scan resolves the row. The file gets a new file identity; with the old one it
+        // would share the versions of the original file.
         let (since, file) = (self.around.calendar.now(), self.around.identities.make());
         let path = path.to_vec();
         let live = ObjectRow { state: ObjectState::Live, since, file, path, ..row.clone() };
@@ -44,20 +45,21 @@ impl Tier {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
         let (after, problems) = made?;
-        // The row is of the new inode, unless somebody has said of it meanwhile that it went.
+        // The row names the new inode, unless the file was recorded as removed meanwhile.
         let change = after.map(|after| RowChange { before, after });
         self.catalogue.put_where_still(&change)?;
         Ok((row.version.size, problems))
     }
 
-    /// Returns the row of what it made, and what could not be made as it was.
+    /// Returns the row of the new file, and the attributes that could not be restored.
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
-        // What this tree did not archive itself was found in an archive, where others may write.
+        // A version that this tree did not archive was found in an archive, to which others may
+        // write.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // The directory that it is in must be durable, too.
+        // The end of the engine must make the file's directory durable, too.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };
@@ -75,7 +77,7 @@ impl Tier {
             Ok(self.reader(archive, version)?.attributes().clone())
         });
         match kept {
-            // None has it whole; they may have all of it between them.
+            // No copy is whole, but together they may have every part.
             Err(_) if self.holders(version).len() > 1 => {
                 CombinedCopies::attributes(self.holders(version), version)
             }

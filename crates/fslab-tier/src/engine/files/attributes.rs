@@ -12,7 +12,7 @@ use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{Attributes, Residency, marks};
 
 impl Tier {
-    /// What is kept of a file beside its bytes.
+    /// Returns the attributes of a file that are archived with its bytes.
     pub(in crate::engine) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
         let shown = self.root.shown(attr.clone());
         let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(&shown) };
@@ -55,8 +55,9 @@ impl Tier {
         Ok(xattrs)
     }
 
-    /// The attributes of an inode as a mount shows them: a file whose bytes are offline has some,
-    /// and a kill while bytes were put back has not changed it.
+    /// Returns the attributes of an inode as the mount shows them. A file with offline bytes has at
+    /// least one block. A kill while blocks were put in place does not change the modification
+    /// time.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -68,14 +69,14 @@ impl Tier {
         match self.residency_of(&attr) {
             Ok(None) => Ok(attr),
             Ok(Some(known)) => Ok(with_residency(attr, &known)),
-            // Archivers take a file without a block for one hole.
+            // Archivers treat a file without blocks as a single hole.
             Err(Unreadable::Corrupt(_)) => Ok(Attr { blocks: attr.blocks.max(1), ..attr }),
             Err(Unreadable::Below(error)) => Err(error),
         }
     }
 
-    /// Where the bytes of an inode are now. A mark that came along with the bytes of another file,
-    /// as `rsync -X` and `cp -a` by root bring it, tells nothing of this one.
+    /// Returns the present residency of an inode. A residency copied from another file, as by
+    /// `rsync -X` or by `cp -a` as root, is ignored unless it names offline blocks.
     pub(crate) fn residency_of(&self, attr: &Attr) -> ReadResidency {
         let known = match self.in_use(attr.ino) {
             Some(file) => self.present_residency(&file),

@@ -1,5 +1,4 @@
-//! A cache of recalled blocks for read-only tiers: there, blocks are not written to the files
-//! below.
+//! A cache of recalled blocks for read-only tiers, which do not write blocks to the files below.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,16 +14,16 @@ use crate::id::Id;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::blocks_met;
 
-/// What all blocks in memory take at most.
+/// Maximum size of all cached blocks in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// An object and the number of a block of it.
+/// An object and a block number in it.
 type Key = (Id, u64);
 
-/// Blocks as files show them, in bounded memory.
+/// A bounded cache of blocks as programs see them.
 pub(super) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
 
-/// Weighs blocks by their bytes.
+/// Weighs a block by its bytes, plus 64 for its entry.
 #[derive(Clone)]
 struct Bytes;
 
@@ -48,7 +47,7 @@ impl BlockCache {
 }
 
 impl Tier {
-    /// The first block of a range whose bytes are neither in the file below nor in memory.
+    /// Returns the first block of a range whose bytes are neither in the file below nor in memory.
     pub(in crate::engine) fn first_missing(
         &self,
         known: &KnownResidency,
@@ -70,7 +69,7 @@ impl Tier {
             && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
     }
 
-    /// Keeps a block in memory, with what was written into it below the mount.
+    /// Keeps a block in memory, including bytes that were written into it below the mount.
     pub(in crate::engine) fn keep_in_memory(
         &self,
         state: &FileState,
@@ -92,8 +91,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Puts blocks that are in memory over what was read below at an offset; returns whether all
-    /// were still there.
+    /// Copies cached blocks over bytes that were read below at an offset; returns whether all
+    /// offline blocks were cached.
     pub(super) fn show_from_memory(
         &self,
         known: &KnownResidency,

@@ -1,11 +1,13 @@
 //! Edits of released files that were made below the mount, while the tree was not mounted.
 //!
-//! Released blocks are holes. Data in an offline block was written there by a program that saw the
-//! file below: it stays, and the recall fills the space around it. Sectors of zeros come from the
-//! archive all the same: file systems pad pages with them, preallocation makes them of holes, and a
-//! power cut during a recall leaves them. A file without any hole was rewritten completely, zeros
-//! included, if its modification time differs and the engine has neither changed nor moved any of
-//! it since it was archived: then no block of it is offline.
+//! Released blocks are holes. Data in an offline block was written by a program that saw the file
+//! below: it stays, and a recall fills the space around it. Sectors of zeros are recalled all the
+//! same. They come from padded pages, from preallocation in holes, and from a power cut during a
+//! recall.
+//!
+//! A file without any hole may have been rewritten completely, zeros included; then none of its
+//! blocks is offline. It counts as rewritten only if its modification time or size differs, and if
+//! the engine has neither changed nor moved any of it.
 
 use std::ops::Range;
 
@@ -19,15 +21,15 @@ use crate::poison::{changed_in, differing_sectors};
 use crate::runs::Runs;
 use crate::stored::{BLOCK_BYTES, Residency};
 
-/// Pages are taken to be so large, as far as a file system says nothing else.
+/// Limits of the page size in bytes; between them, the block size of the file is used.
 const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 
-/// A file that is looked at.
+/// A file below that is examined for edits.
 pub(super) struct DataBelow<'a> {
     own: &'a OwnFile,
     size: u64,
     page_bytes: u64,
-    /// The size that was archived.
+    /// The size of the archived version in bytes.
     archived: u64,
     is_poisoned: bool,
 }
@@ -39,7 +41,7 @@ impl<'a> DataBelow<'a> {
         Self { own, size: attr.size, page_bytes, archived, is_poisoned }
     }
 
-    /// What must stay of a block, in its order, as ranges of the file.
+    /// Returns the ranges of the file within a block that must be preserved, in ascending order.
     fn pieces(&self, block: u64) -> Result<Vec<Range<u64>>> {
         let (start, mut pieces) = (block * BLOCK_BYTES, Runs::new());
         let end = (start + BLOCK_BYTES).min(self.size);
@@ -53,7 +55,8 @@ impl<'a> DataBelow<'a> {
                 break;
             };
             next = data.end;
-            // Beside a border of blocks is what somebody wrote, or what has come back since.
+            // Data that touches the block's border may continue there, as an edit or as a recalled
+            // block.
             let within = data.start..data.end.min(end);
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;
@@ -65,7 +68,7 @@ impl<'a> DataBelow<'a> {
         Ok(self.own.next_run(0)?.is_some_and(|data| data.start == 0 && data.end >= self.size))
     }
 
-    /// Whether a file without holes was written anew. One of a single page may be what somebody
+    /// Whether a file without holes was rewritten. A file of a single page may only have been
     /// appended to, or changed in place.
     fn is_rewritten(&self) -> Result<bool> {
         let is_appended = self.start_of(&(0..self.size))? == self.archived;
@@ -73,14 +76,14 @@ impl<'a> DataBelow<'a> {
         Ok(!is_appended && !is_in_place)
     }
 
-    /// Keeps the sectors of a run of data that are not of zeros.
+    /// Adds to `pieces` the sectors of a run of data that are not all zeros.
     fn keep(&self, data: Range<u64>, pieces: &mut Runs) -> Result<()> {
         let bytes = self.bytes(data.clone())?;
         differing_sectors(data.start, bytes.len(), pieces, |within| is_zero(&bytes[within]));
         Ok(())
     }
 
-    /// Behind the zeros with which its first page may have been filled up.
+    /// Returns the start of the data behind the zeros that may pad its first page.
     fn start_of(&self, data: &Range<u64>) -> Result<u64> {
         let page = (data.start / self.page_bytes + 1) * self.page_bytes;
         let end = page.min(data.end).min(self.archived);
@@ -90,13 +93,13 @@ impl<'a> DataBelow<'a> {
         let bytes = self.bytes(data.start..end)?;
         Ok(match bytes.iter().position(|byte| *byte != 0) {
             Some(zeros) => data.start + zeros as u64,
-            // Somebody has appended to it.
+            // The zeros reach to the archived end, and data was appended behind it.
             None if end == self.archived && data.end > end => end,
             None => data.start,
         })
     }
 
-    /// Before the zeros with which its last page may have been filled up.
+    /// Returns the end of the data before the zeros that may pad its last page.
     fn end_of(&self, data: &Range<u64>) -> Result<u64> {
         let is_cut = data.end == self.size && self.size != self.archived;
         if data.end > self.archived || is_cut {
@@ -118,8 +121,8 @@ impl<'a> DataBelow<'a> {
 }
 
 impl Tier {
-    /// Looks whether a file of which nobody here has changed or moved anything was written anew
-    /// below the mount. `false` where that can't be told: what was written would be lost.
+    /// Finds out whether a file that the engine has neither changed nor moved was rewritten below
+    /// the mount. Returns `false` if that can't be determined, since edits would then be lost.
     pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,
@@ -128,8 +131,8 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // What is said to have changed can't be held against its time.
-        // Where there is poison, each byte tells for itself.
+        // A file recorded as changed has a different time anyway. In a poisoned file each edit is
+        // recognized by itself.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
             return Ok(true);
@@ -147,7 +150,7 @@ impl Tier {
         Ok(true)
     }
 
-    /// Says for good that nothing of a file which was written anew is in archives.
+    /// Durably records that no block of a rewritten file is offline.
     pub(super) fn record_rewritten(&self, ino: Ino, known: &mut KnownResidency) -> Result<()> {
         if !known.is_rewritten {
             return Ok(());
@@ -158,17 +161,18 @@ impl Tier {
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
-    /// Whether a file was changed since it was archived. Its time tells of changes behind the
-    /// mount, as long as nobody uses it here or was putting bytes in their places.
+    /// Whether a file was changed since it was archived. Its size and time show changes below the
+    /// mount, unless the file is in use here or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
         let was_moving = known.moving && attr.size == known.version.size;
         let is_told = was_moving || self.in_use(attr.ino).is_some();
         known.changed || !(is_told || is_same(known, attr))
     }
 
-    /// What must stay of a block when its bytes come back, as ranges of it; the file is said to be
-    /// changed where that is not what the archive has. Behind a failed sync what is as the archive
-    /// has it is written again: it may be in the kernel's memory alone.
+    /// Returns the ranges of a block that must be preserved when it is recalled, relative to the
+    /// block. If they differ from the archived bytes, the file is marked as changed. After a failed
+    /// sync, bytes equal to the archived ones are written again, because they may exist only in the
+    /// kernel's memory.
     pub(in crate::engine) fn edits_to_keep(
         &self,
         state: &mut FileState,
@@ -198,7 +202,8 @@ impl Tier {
         Ok(kept)
     }
 
-    /// What must stay of a block; none if holes can't be told from data.
+    /// Returns the ranges of the file within a block that must be preserved; empty if holes can't
+    /// be distinguished from data.
     pub(super) fn edits_in(&self, look: &DataBelow<'_>, block: u64) -> Result<Vec<Range<u64>>> {
         if look.is_poisoned {
             return look.pieces(block);
@@ -211,7 +216,7 @@ impl Tier {
         Ok(if is_told { pieces } else { Vec::new() })
     }
 
-    /// The first offline block of a poisoned file that somebody wrote to below.
+    /// Returns the first offline block of a poisoned file that was edited below.
     pub(in crate::engine) fn first_edited_block(
         &self,
         ino: Ino,
@@ -228,7 +233,7 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether the file system below tells holes from data, as an empty file shows.
+    /// Whether the file system below distinguishes holes from data, tested with a temporary file.
     fn tells_holes(&self) -> bool {
         let ask = || match has_hole(&*self.lower, &self.request()) {
             Ok(has_hole) => has_hole,
@@ -241,7 +246,7 @@ impl Tier {
     }
 }
 
-/// Whether size and time are those that were archived.
+/// Whether size and modification time are those of the archived version.
 pub(in crate::engine) fn is_same(recorded: &Residency, attr: &Attr) -> bool {
     (attr.modified, attr.size) == (recorded.version.modified, recorded.version.size)
 }
@@ -250,7 +255,7 @@ fn is_not_told(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
 }
 
-/// Whether a new file that was made longer is a hole.
+/// Whether a new file that was extended is reported as a hole.
 fn has_hole(lower: &dyn FileSystem, request: &Request) -> Result<bool> {
     let (entry, opened) = lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
     let (ino, handle) = (entry.attr.ino, opened.handle);

@@ -1,4 +1,4 @@
-//! Opening and closing: how many programs have a file open, and how many may write.
+//! Opening and closing: counts the openings of a file, and those that may write.
 
 use std::sync::Arc;
 
@@ -10,14 +10,13 @@ use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, TieredFile};
 use crate::stored::Residency;
 
-/// A time this long ago is not that of a change that comes now, whatever the clock of the file
-/// system below counts in.
+/// Minimum age in seconds of a modification time that a change made now can't repeat, whatever the
+/// timestamp resolution of the file system below.
 const SETTLED_SECONDS: i64 = 2;
 
 impl Tier {
-    /// Opens the file below and counts that. A file whose bytes are partly offline is read and
-    /// written through the daemon alone, past the kernel's cache: nobody would interrupt a request
-    /// for pages that the kernel reads ahead.
+    /// Opens the file below and counts the opening. A file with offline bytes bypasses the kernel's
+    /// page cache, because requests for pages that the kernel reads ahead can't be interrupted.
     pub(crate) fn open_below(
         &self,
         file: &TieredFile,
@@ -35,21 +34,21 @@ impl Tier {
         state.handles += 1;
         state.writers += usize::from(mode.writes());
         if truncates && let Err(error) = self.emptied(&mut state) {
-            // The file is empty, and its xattr names blocks behind its end: those do not count.
+            // The file is empty. Its xattr names blocks past the end, which are ignored.
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: what is known of it could not be kept");
         }
         if !state.is_resident() {
             opened.backing = None;
             opened.direct = state.has_offline();
-            // Before Linux 6.6 what is written directly leaves pages of an earlier opening as they
-            // were.
+            // Before Linux 6.6, direct writes do not update pages that an earlier opening left in
+            // the cache.
             opened.keep_cache &= !opened.direct;
         }
         Ok(opened)
     }
 
-    /// Counts the opening of a file that was just made.
+    /// Counts the opening of a newly created file.
     pub(crate) fn opened_new(&self, file: &TieredFile, mode: OpenMode) {
         let mut state = file.lock();
         state.handles += 1;
@@ -57,7 +56,7 @@ impl Tier {
         state.changes += 1;
     }
 
-    /// An opening is no more.
+    /// Counts a closed opening.
     pub(crate) fn closed(&self, file: &TieredFile, mode: OpenMode) {
         let mut state = file.lock();
         state.handles = state.handles.saturating_sub(1);
@@ -68,8 +67,8 @@ impl Tier {
         }
     }
 
-    /// Whether the file is as it was archived, and whoever writes to it from now on gives it
-    /// another time, though it may be the kernel that writes and nobody else hears of it.
+    /// Whether the file is unchanged since it was archived, and every later write changes its
+    /// modification time. The time must show writes by the kernel, which the daemon does not see.
     fn would_show_a_write(&self, state: &FileState) -> bool {
         let Some(known) = state.known() else { return false };
         let (now, modified) = (self.around.calendar.now(), known.recorded.version.modified);
@@ -77,7 +76,8 @@ impl Tier {
         is_old && (!known.recorded.changed || state.untouched == Some(state.changes))
     }
 
-    /// The last who might have written is gone, and nobody did: archives hold the file as before.
+    /// Clears the changed flag after the last possible writer has closed the file without writing.
+    /// Archives then still hold the file's version.
     fn unmark_untouched(&self, state: &mut FileState) -> Result<()> {
         let untouched = state.untouched == Some(state.changes) && state.writers == 0;
         let recorded = state.recorded().filter(|recorded| untouched && recorded.changed);
@@ -88,13 +88,13 @@ impl Tier {
         self.change_mark(state, Durable::Later, |residency| residency.changed = false)
     }
 
-    /// Whether a file was never archived: the engine has nothing to do with it.
+    /// Whether a file was never archived, so that the engine need not handle it.
     pub(crate) fn is_plain(&self, file: &TieredFile) -> Result<bool> {
         Ok(self.state(file)?.known().is_none())
     }
 
-    /// Asks, or changes what is none of the contents, while no block of a file is being put in its
-    /// place: that takes rights and times away and gives them back.
+    /// Queries a file, or changes something other than its contents, while no block is being put in
+    /// place. Putting a block in place changes the file's permissions and times for a moment.
     pub(crate) fn at_rest<T>(
         &self,
         file: &TieredFile,
@@ -104,8 +104,8 @@ impl Tier {
         ask()
     }
 
-    /// Changes attributes that are none of the contents. A time that is set by hand is the
-    /// archived version's too: nothing else has changed.
+    /// Changes attributes. If the file is unchanged, a modification time set explicitly also
+    /// becomes the archived version's, because nothing else has changed.
     pub(crate) fn set_attributes(
         &self,
         file: &TieredFile,
@@ -117,9 +117,9 @@ impl Tier {
             let set = || self.lower.setattr(request, file.ino(), handle, changes);
             return self.at_rest(file, set);
         }
-        // Before the time changes: what is known of the file is checked against it.
+        // This must precede the change of the time, because the time shows edits made below.
         let mut state = self.state(file)?;
-        // A time that was set by hand shows nothing any more.
+        // A modification time that was set explicitly no longer shows whether somebody wrote.
         state.untouched = None;
         self.mark_edited_below(&mut state)?;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
@@ -130,8 +130,8 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Says of a file that it was changed below the mount since it was looked at, where its time
-    /// tells that and is about to be another.
+    /// Marks a file as changed if its size or time shows an edit below the mount, because the time
+    /// is about to be overwritten.
     fn mark_edited_below(&self, state: &mut FileState) -> Result<()> {
         let Some(recorded) = state.recorded() else { return Ok(()) };
         if is_same(recorded, &self.attr_below(state.ino, None)?) {

@@ -1,4 +1,4 @@
-//! Reading and read-ahead: programs wait for the blocks of their own ranges, and for sequential
+//! Reading and read-ahead: programs wait only for the blocks of their own ranges. For sequential
 //! readers the next blocks are requested in advance.
 //!
 //! Each handle has its own position, so that two readers of a file do not disturb each other. A
@@ -16,27 +16,27 @@ use crate::engine::recall::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// How far beside its place a read may begin that still is one in order: the kernel asks for
-/// several pieces at a time, and any of them may come first.
+/// Maximum distance in bytes between a sequential read and the expected offset. The kernel sends
+/// several requests at a time, and any of them may arrive first.
 const DISORDER_MAX: u64 = 2 * BLOCK_BYTES;
 
-/// Where the reader of a handle is. A handle that was just opened is at the beginning of its file.
+/// The position of a handle's reader. A new handle is at the beginning of its file.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead(Mutex<Progress>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// The byte behind what was read.
+    /// The end of the bytes read so far.
     end: u64,
-    /// The last read went on where the one before it had ended.
+    /// Whether the last read continued where the one before it ended.
     is_in_order: bool,
-    /// The block behind those that were asked for ahead.
+    /// The block after the last one that was requested in advance.
     asked: u64,
 }
 
 impl ReadAhead {
-    /// Takes note of a read, and returns which blocks to ask for ahead of it: none again that were
-    /// asked for already, and none for who does not read in order.
+    /// Records a read, and returns the blocks to request in advance. Blocks that were already
+    /// requested are left out. The range is empty if the reader is not sequential.
     fn note(&self, bytes: Range<u64>, ahead: u64) -> Range<u64> {
         let mut progress = self.0.lock();
         let Progress { end, is_in_order, asked } = *progress;
@@ -54,7 +54,7 @@ impl ReadAhead {
 }
 
 impl Tier {
-    /// Reads; waits for blocks of the range only.
+    /// Reads from a file; waits only for blocks of the range.
     ///
     /// # Errors
     /// Errors of a recall or of the file below.
@@ -93,7 +93,8 @@ impl Tier {
 mod tests {
     use super::*;
 
-    /// Blocks that are asked for ahead of reads at these places, in quarters of a block.
+    /// Returns the blocks requested in advance for reads at these places, given in quarters of a
+    /// block.
     fn ahead(reads: &[(u64, u64)]) -> Vec<Range<u64>> {
         let (place, scale) = (ReadAhead::default(), BLOCK_BYTES / 4);
         let note = |(start, length)| place.note(start * scale..(start + length) * scale, 4);

@@ -1,8 +1,8 @@
 //! The residency xattr of a file, and the order in which it may be written.
 //!
-//! 1. A block is durable below before the xattr records it as resident: otherwise a crash could
+//! 1. A block is durable below before the xattr records it as resident. Otherwise a crash could
 //!    leave zeros in a block that is recorded as resident.
-//! 2. The xattr durably records that a file is changed before a byte changes: otherwise the next
+//! 2. The xattr durably records that a file is changed before a byte changes. Otherwise the next
 //!    release could free bytes that no archive has.
 //! 3. The xattr durably records a block as offline before its bytes are freed.
 //!
@@ -20,22 +20,22 @@ use crate::stored::format::blocks_of;
 use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{self, BLOCK_BYTES, Residency};
 
-/// Runs that a residency holds at most: so many always fit into the xattr.
+/// Maximum number of runs in a residency; this many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
 
 /// Whether the xattr itself must be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// It may be lost with the power, and what it said before is as good.
+    /// The change may be lost in a power cut, because the previous value is equally valid.
     Later,
-    /// It is durable before anything else happens.
+    /// The change is durable before anything else happens.
     Now,
 }
 
 impl Tier {
-    /// Writes down where the bytes of a file are, after they are durable there. That what was cut
-    /// off is named no more is durable in any case: whoever lets the file grow next does not know
-    /// that it was there.
+    /// Records the location of a file's bytes, after the bytes are durable. Removing truncated
+    /// blocks from the xattr is always made durable, because a later extension of the file does not
+    /// know of them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
         let size = self.attr_below(state.ino, None)?.size;
@@ -44,7 +44,7 @@ impl Tier {
         let offline = if known.recorded.changed {
             known.offline.clone()
         } else {
-            // What was not changed may be recalled once more.
+            // Blocks of an unchanged file can be recalled again, so runs are joined until they fit.
             known.offline.joined(PIECES_MAX)
         };
         known.offline = offline.clone();
@@ -54,20 +54,20 @@ impl Tier {
         self.write_mark(state, residency, durable)
     }
 
-    /// When something is touched now, as residencies say it.
+    /// Returns the present time in seconds, as residencies record it.
     pub(in crate::engine) fn now_seconds(&self) -> u32 {
         let seconds = self.around.calendar.now().seconds;
         seconds.clamp(0, u32::MAX.into()) as u32
     }
 
-    /// Writes a residency, and remembers that there is something to be synced at the end.
+    /// Writes a residency, and notes that the engine's end has something to sync.
     pub(in crate::engine) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
         self.lifecycle.note_change();
         self.around.marks.write(&*self.lower, &self.request(), ino, residency)
     }
 
-    /// What the xattr of a file says, whatever is known of the file here. Nobody may have its state
-    /// locked who asks.
+    /// Returns the residency in a file's xattr, regardless of the state in memory. The caller must
+    /// not hold the lock of the file's state.
     pub(in crate::engine) fn residency_below(&self, ino: Ino) -> ReadResidency {
         match self.around.marks.read(&*self.lower, ino) {
             Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {
@@ -80,17 +80,18 @@ impl Tier {
         }
     }
 
-    /// The same for who has the state of the file locked.
+    /// Does the same for a caller that holds the lock of the file's state.
     pub(in crate::engine) fn residency_at_rest(&self, ino: Ino) -> ReadResidency {
         self.around.marks.read_at_rest(&*self.lower, ino)
     }
 
-    /// An xattr that users set, for the policy: its owner's tier gives itself leave to read it, and
-    /// what others have set on their own files is nothing to it. Nobody may have the file's state
-    /// locked who asks.
+    /// Returns the value of an xattr that users set, for the policy. If the owner's tier may not
+    /// read the file, it gives itself permission for a moment. An unreadable xattr whose file's
+    /// marks are not believed counts as absent. The caller must not hold the lock of the file's
+    /// state.
     ///
     /// # Errors
-    /// Errors of the file system below, where it can't tell whether there is one.
+    /// Errors of the file system below, if it is unknown whether the xattr exists.
     pub(crate) fn users_xattr(&self, attr: &Attr, name: &str) -> Result<Option<Vec<u8>>> {
         let marks = self.around.marks;
         let get = || stored::marks::get(&*self.lower, attr.ino, name);
@@ -108,8 +109,8 @@ impl Tier {
         }
     }
 
-    /// Whether a file names an object, or may: then it must stay. Its inode is remembered by who
-    /// asks, whatever names it has by now.
+    /// Whether a file names an object, or might; the object must then stay. The caller keeps a
+    /// lookup reference to the inode, whatever its present name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
@@ -118,7 +119,7 @@ impl Tier {
         }
     }
 
-    /// Writes a residency as it is.
+    /// Writes a residency unchanged.
     pub(in crate::engine) fn write_mark(
         &self,
         state: &mut FileState,
@@ -128,7 +129,7 @@ impl Tier {
         self.write_residency(state.ino, &residency)?;
         state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
         if durable == Durable::Now {
-            // What is not durable was not said.
+            // A residency is recorded in memory only once it is durable.
             self.sync_below(state)?;
         }
         if let Some(known) = state.known_mut() {
@@ -138,7 +139,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Changes the residency that is recorded, if there is one.
+    /// Changes the recorded residency, if there is one.
     pub(in crate::engine) fn change_mark(
         &self,
         state: &mut FileState,
@@ -150,7 +151,7 @@ impl Tier {
         self.write_mark(state, residency, durable)
     }
 
-    /// Records durably that a file is about to be changed, if that was not said.
+    /// Durably records that a file is about to be changed, unless that is already recorded.
     pub(in crate::engine) fn mark_changed(&self, state: &mut FileState) -> Result<()> {
         state.changes += 1;
         if state.recorded().is_none_or(|recorded| recorded.changed) {
@@ -162,7 +163,7 @@ impl Tier {
         })
     }
 
-    /// Leaves a file in order: the xattr says what is known.
+    /// Makes the xattr record the present state of a file.
     pub(in crate::engine) fn settle(&self, file: &TieredFile) -> Result<()> {
         let mut state = file.lock();
         if state.known().is_none_or(KnownResidency::is_in_order) {
@@ -175,11 +176,11 @@ impl Tier {
         self.record(&mut state, Durable::Later)
     }
 
-    /// Puts right what a crash left of times, and finds what was changed below the mount.
+    /// Repairs times that a crash left wrong, and finds changes made below the mount.
     ///
-    /// Where blocks were on their way, another time may be that of a block which was being put in
-    /// its place, or of a change below the mount since. The file counts as changed, and has its
-    /// time back only once that is said for good: nothing else tells of a change.
+    /// If blocks were being put in place, a different time may be that of such a block, or of a
+    /// later change below the mount. The file therefore counts as changed. Its time is restored
+    /// only after that is durably recorded, because nothing else shows a change.
     pub(super) fn repair_times(
         &self,
         ino: Ino,
@@ -219,8 +220,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Before a file grows: what the xattr names behind its present end, or as its last block,
-    /// would otherwise come back from the archive into what is new.
+    /// Updates the xattr before a file grows. Otherwise blocks that the xattr names at or past the
+    /// present end would be recalled into the new part.
     pub(super) fn record_before_growth(&self, state: &mut FileState, size: u64) -> Result<()> {
         if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {
@@ -232,13 +233,13 @@ impl Tier {
     }
 }
 
-/// Whether the xattr names blocks behind the end of a file, or its last one though it is here.
+/// Whether the xattr names blocks past the end of a file as offline, or its resident last block.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
-/// Forgets what was recalled of a changed file where that leaves more runs than its xattr takes:
-/// before the last block, what the xattr names and is here was recalled and not changed.
+/// Lets go of recalled blocks of a changed file if there are more runs than the xattr takes. Before
+/// the last block, a resident block that the xattr names as offline was recalled and not changed.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;
@@ -249,7 +250,7 @@ fn forget_surplus(known: &mut KnownResidency, size: u64) {
     last.iter().for_each(|run| known.offline.insert(run));
 }
 
-/// The last block of a file, if it is not a whole one, and all behind it.
+/// Returns the blocks of `runs` at or past the incomplete last block of a file.
 fn behind(runs: &Runs, size: u64) -> Runs {
     let mut behind = runs.clone();
     behind.remove(0..size / BLOCK_BYTES);

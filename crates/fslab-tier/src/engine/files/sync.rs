@@ -1,10 +1,10 @@
 //! Syncing the file below, and what a failed sync leaves.
 //!
 //! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
-//! xattr names as offline are in archives, so nothing of them is lost while they are not recorded
-//! as resident. So after a failed sync no further block of the file becomes resident until its last
-//! user is gone: then the file is examined anew. The lost bytes that the kernel still shows are
-//! dropped, or a recall would take them for edits.
+//! xattr names as offline are in archives, so none of their data is lost while they are not
+//! recorded as resident. So after a failed sync no further block becomes resident until the file's
+//! last user has left and the file is examined again. Lost bytes that the kernel still shows are
+//! dropped, because a recall would take them for edits.
 
 use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
 
@@ -16,7 +16,7 @@ impl Tier {
     /// Makes bytes and xattrs of the file below durable.
     ///
     /// # Errors
-    /// Errors of the file below; `EIO` behind a sync that failed.
+    /// Errors of the file below; `EIO` after a failed sync.
     pub(in crate::engine) fn sync_below(&self, state: &mut FileState) -> Result<()> {
         if state.sync_failed {
             return Err(Errno::IO.into());
@@ -25,7 +25,7 @@ impl Tier {
         self.believe(state, synced)
     }
 
-    /// What was answered to a sync; one that was interrupted says nothing.
+    /// Evaluates the result of a sync. An interrupted sync is not a failed one.
     fn believe(&self, state: &mut FileState, synced: Result<()>) -> Result<()> {
         synced.inspect_err(|error| {
             if error.errno() != Errno::INTR {
@@ -34,8 +34,8 @@ impl Tier {
         })
     }
 
-    /// Notes that a sync failed. Blocks that were recalled since the xattr was written are recalled
-    /// again for whoever reads them: the kernel may have dropped them.
+    /// Records that a sync failed. Blocks that were recalled since the xattr was written are
+    /// recalled again when they are read, because the kernel may have dropped them.
     fn forget_unsynced(&self, state: &mut FileState, error: &Error) {
         let name = self.name(state.ino);
         tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
@@ -43,23 +43,23 @@ impl Tier {
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
             tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
         }
-        // If that is unknown, nothing can be read either.
+        // With an unknown size the file can't be read either.
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
-        // A last block that was cut comes back before the file grows, as far as it goes now.
+        // An incomplete last block is recalled up to the present end, before the file grows.
         recalled.cut(blocks_of(size));
         recalled.iter().for_each(|run| known.offline.insert(run));
     }
 
-    /// What is done when a program closes a file.
+    /// Flushes a file when a program closes a descriptor.
     ///
     /// # Errors
     /// Errors of the file below.
     pub fn flush(&self, file: &TieredFile, request: &Request, handle: Handle) -> Result<()> {
         let flushed = self.lower.flush(request, file.ino(), handle);
         flushed.inspect_err(|error| {
-            // Others say nothing of bytes.
+            // Other errors do not concern written bytes.
             if matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT) {
                 let mut state = file.lock();
                 if state.known().is_some() {
@@ -69,7 +69,7 @@ impl Tier {
         })
     }
 
-    /// Makes a file durable, and what is known of it.
+    /// Makes a file and its residency durable.
     ///
     /// # Errors
     /// Errors of the file below.
@@ -82,7 +82,8 @@ impl Tier {
     ) -> Result<()> {
         let mut state = self.state(file)?;
         if state.known().is_none() {
-            // There is nothing to wait for the disk with: others go on with the file.
+            // The lock is released, because there is no state to protect: others can use the file
+            // during the sync.
             drop(state);
             return self.lower.fsync(request, file.ino(), handle, data_only);
         }

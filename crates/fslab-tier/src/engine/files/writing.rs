@@ -1,5 +1,6 @@
 //! Writes, truncations and hole punching in partly offline files. Only the blocks at the edges of a
-//! change are recalled, since some of their bytes stay; blocks that are overwritten whole are not.
+//! change are recalled, since some of their bytes stay. Blocks that are overwritten completely are
+//! not recalled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::stored::format::{blocks_met, blocks_of};
 struct Change {
     offset: u64,
     length: u64,
-    /// The file is at least this long afterwards.
+    /// Minimum size of the file afterwards.
     grows_to: u64,
 }
 
@@ -30,7 +31,7 @@ impl Change {
         self.offset.saturating_add(self.length)
     }
 
-    /// Blocks of which every byte that the file has is changed.
+    /// Returns the blocks whose existing bytes are all changed.
     fn covered(self, size: u64) -> Range<u64> {
         let first = self.offset.div_ceil(BLOCK_BYTES);
         let behind =
@@ -38,7 +39,8 @@ impl Change {
         first..behind.max(first)
     }
 
-    /// Blocks that must be here first, because bytes of them stay: at most three.
+    /// Returns the blocks that must be resident first, because some of their bytes stay: at most
+    /// three.
     fn edges(self, size: u64) -> impl Iterator<Item = u64> {
         let covered = self.covered(size);
         let met = blocks_met(self.offset, self.length);
@@ -52,8 +54,8 @@ impl Change {
 }
 
 impl Tier {
-    /// Locks a file for a change, with the blocks here that the change needs, and the file said to
-    /// be changed.
+    /// Locks a file for a change. The blocks that the change needs are then resident, and the file
+    /// is marked as changed.
     fn ready<'a>(
         &self,
         file: &'a Arc<TieredFile>,
@@ -80,10 +82,10 @@ impl Tier {
         }
     }
 
-    /// Writes.
+    /// Writes to a file.
     ///
     /// # Errors
-    /// What a recall of the edges or the file below answers.
+    /// Errors of recalling the edges, and of the file below.
     pub fn write(
         &self,
         file: &Arc<TieredFile>,
@@ -104,7 +106,8 @@ impl Tier {
         let written = Change { length: done, ..change };
         match self.now_here(&mut state, written, size)? {
             Some(partly) => {
-                // The rest of this block must come first, and the part that was written again.
+                // The rest of this block must be recalled first, and the written part is then
+                // written again.
                 drop(state);
                 let begun = partly * BLOCK_BYTES;
                 if begun > change.offset {
@@ -117,8 +120,8 @@ impl Tier {
         }
     }
 
-    /// Notes that blocks were overwritten as a whole. Returns a block that is offline and was
-    /// overwritten in part, because less was written than asked.
+    /// Records that blocks were overwritten completely. After a short write, returns an offline
+    /// block that was overwritten in part.
     fn now_here(&self, state: &mut FileState, written: Change, size: u64) -> Result<Option<u64>> {
         let covered = written.covered(size);
         let touched = blocks_met(written.offset, written.length);
@@ -131,10 +134,10 @@ impl Tier {
         Ok(known.and_then(|known| known.offline.first_in(touched)))
     }
 
-    /// Changes the size, and then whatever else is asked for.
+    /// Changes the size, and the other requested attributes.
     ///
     /// # Errors
-    /// What a recall of the edge or the file below answers.
+    /// Errors of recalling the edge, and of the file below.
     pub fn resize(
         &self,
         file: &Arc<TieredFile>,
@@ -144,7 +147,7 @@ impl Tier {
         changes: &SetAttr,
     ) -> Result<Attr> {
         let (mut state, ..) = self.ready(file, request, |before| {
-            // The block that the new end lies in keeps its beginning.
+            // The block that contains the new end keeps its beginning.
             let cuts = size < before && !size.is_multiple_of(BLOCK_BYTES);
             let length = if cuts { 1 } else { 0 };
             Change { offset: size.saturating_sub(length), length, grows_to: size }
@@ -156,7 +159,7 @@ impl Tier {
         Ok(attr)
     }
 
-    /// A file was emptied while it was opened below.
+    /// Records that a file was emptied while it was opened below.
     pub(crate) fn emptied(&self, state: &mut FileState) -> Result<()> {
         if let Some(known) = state.known_mut() {
             known.offline.cut(0);
@@ -168,7 +171,7 @@ impl Tier {
     /// Reserves, punches, zeroes or moves a range.
     ///
     /// # Errors
-    /// What recalls or the file below answer.
+    /// Errors of recalls and of the file below.
     pub fn fallocate(
         &self,
         file: &Arc<TieredFile>,
@@ -202,7 +205,8 @@ impl Tier {
     /// Copies into a file from another, or from another part of itself.
     ///
     /// # Errors
-    /// What recalls or the files below answer.
+    /// Errors of recalls and of the files below. `EIO` if a failed sync has lost blocks of the
+    /// source.
     pub fn copy(
         &self,
         request: &Request,
@@ -214,7 +218,7 @@ impl Tier {
         let size = self.attr_below(from, None)?.size;
         let length = length.min(size.saturating_sub(source_offset)).min(COPY_BYTES_MAX);
         self.recall(source_file, blocks_met(source_offset, length), request, Class::Waiting)?;
-        // Whole: a copy that ends early must leave no block half of one and half of the other.
+        // Completely: a copy that ends early must not leave a block mixed from both.
         self.recall(target_file, blocks_met(target_offset, length), request, Class::Waiting)?;
         let (mut state, ..) = self.ready(target_file, request, |_| Change {
             offset: target_offset,
@@ -234,10 +238,10 @@ impl Tier {
         Ok(done)
     }
 
-    /// The next data or hole: what is offline is data.
+    /// Returns the offset of the next data or hole; offline blocks count as data.
     ///
     /// # Errors
-    /// `ENXIO` as for any file.
+    /// `ENXIO` past the end or the last data, as for any file; errors of the file below.
     pub fn seek(
         &self,
         file: &TieredFile,
@@ -282,10 +286,11 @@ impl Tier {
     }
 }
 
-/// Most that one copy moves; the caller goes on from there.
+/// Maximum number of bytes that one copy moves; the caller continues from there.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Blocks that must be here before a change.
+/// Returns the first blocks that must be recalled before a change. If the offline blocks have as
+/// many runs as the xattr takes, that is the smallest run.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!((&found[..], change.covered(size)), (edges, covered));
     }
 
-    /// In quarters of a block.
+    /// The arguments are in quarters of a block.
     #[test]
     fn only_blocks_that_keep_bytes_are_edges() {
         check(0, 4, 40, &[], 0..1);

@@ -1,10 +1,10 @@
 //! Archiving a file. Its offline blocks are read from archives and stay offline.
 //!
 //! 1. The catalogue records the object as pending, so that it is found whatever happens.
-//! 2. The file is written to as many archives as copies are asked for, and read back from each.
-//! 3. The file is synced, and its xattr durably names the new version, unless somebody began to
-//!    change it meanwhile.
-//! 4. The catalogue records the object as the latest version of the file, and the one before as
+//! 2. The file is written to as many archives as copies are required, and read back from each.
+//! 3. The file is synced, and its xattr durably names the new version, unless a change of the file
+//!    has begun meanwhile.
+//! 4. The catalogue records the object as the latest version of the file, and the previous one as
 //!    replaced.
 
 use std::ops::Range;
@@ -33,36 +33,36 @@ use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 /// The result of archiving a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Archived {
-    /// Copies were made of so many bytes.
+    /// Copies were made.
     Now {
-        /// Of the file.
+        /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Archives held it already.
+    /// Archives already held the file in its present state.
     Before,
 }
 
-/// Bytes of a table that holes may take: of a file of some 300 GiB.
+/// Maximum size in bytes of a table that describes mostly holes; enough for a file of some 300 GiB.
 const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
 
-/// A block of a file that is read.
+/// A block of a file that is being archived.
 pub(in crate::engine) enum Block<'a> {
-    /// So many bytes of a hole.
+    /// This many bytes of a hole.
     Zeros(u64),
-    /// Its bytes.
+    /// The bytes of the block.
     Bytes(&'a [u8]),
 }
 
-/// A file on its way into archives; nobody else archives it meanwhile.
+/// A file that is being archived; nobody else archives it meanwhile.
 pub(in crate::engine) struct Job {
     used: FileUse,
     pub(in crate::engine) path: Vec<u8>,
-    /// What the state of changes was when it began.
+    /// The value of `changes` in the file's state when the job began.
     changes: u64,
     pub(in crate::engine) attr: Attr,
     identity: Id,
     before: Option<Residency>,
-    /// Blocks that were offline when it began.
+    /// Blocks that were offline when the job began.
     offline: Runs,
 }
 
@@ -71,12 +71,12 @@ impl Job {
         &self.used.file
     }
 
-    /// The object that the file named when the job began.
+    /// Returns the object that the file named when the job began.
     pub(in crate::engine) fn object_before(&self) -> Option<Id> {
         self.before.as_ref().map(|before| before.version.object)
     }
 
-    /// The number of the version before; 0 where there is none.
+    /// Returns the sequence of the previous version; 0 if there is none.
     pub(super) fn sequence_before(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.version.sequence)
     }
@@ -89,16 +89,16 @@ impl Drop for Job {
 }
 
 impl Tier {
-    /// Copies a file into archives, unless its present state is there.
+    /// Archives a file, unless archives hold its present state.
     ///
     /// # Errors
-    /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
-    /// as it was.
+    /// If the file is open for writing or was changed meanwhile, or if an archive fails. The file
+    /// is then unchanged.
     pub fn archive(self: &Arc<Self>, ino: Ino, path: &[u8], request: &Request) -> Result<Archived> {
         self.archive_within(ino, path, self.pace(request, None))
     }
 
-    /// The same within a limit, beside the tier's own.
+    /// Archives a file within a rate limit, in addition to the tier's own limit.
     ///
     /// # Errors
     /// As [`Self::archive`].
@@ -114,7 +114,7 @@ impl Tier {
         }
     }
 
-    /// The limits of archiving: the tier's own, and that of whoever asked.
+    /// Returns the limits of archiving: the tier's own, and that of the caller.
     pub(in crate::engine) fn pace<'a>(
         &'a self,
         request: &'a Request,
@@ -128,7 +128,7 @@ impl Tier {
         self.counters.add(Counter::ArchivedBytes, bytes);
     }
 
-    /// None if archives hold the file as it is.
+    /// Begins to archive a file; returns `None` if archives hold its present state.
     pub(super) fn begin_job(
         self: &Arc<Self>,
         ino: Ino,
@@ -153,7 +153,7 @@ impl Tier {
             }
             let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
             if !offline.is_empty() {
-                // Other files are not held up until an archive is back.
+                // Otherwise one file of an unavailable archive would delay all others.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
                 let mixed = before
                     .as_ref()
@@ -185,8 +185,7 @@ impl Tier {
         }
     }
 
-    /// Offline blocks that somebody wrote to below: what they hold is only known once they are
-    /// recalled.
+    /// Returns offline blocks that were edited below. Their contents are known only after a recall.
     fn offline_with_data(
         &self,
         ino: Ino,
@@ -208,16 +207,16 @@ impl Tier {
         Ok(None)
     }
 
-    /// What an archive holds that is unavailable is not archived again for that: it will be back.
-    /// Nor is what only another tree's archive holds, where it would be recalled for that: a scrub
-    /// copies it.
+    /// Whether a file needs no new copies. Copies in an unavailable archive count, since it is
+    /// expected to return. A copy in another tree's archive counts if the file has offline blocks,
+    /// since they would have to be recalled; a scrub copies them.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
         !before.changed && holders.len() >= self.settings.copies
     }
 
-    /// Archives a file in a container of its own.
+    /// Archives a file in its own container.
     pub(super) fn copy_out(&self, job: &Job, pace: Pace<'_>) -> Result<Archived> {
         self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
@@ -234,7 +233,7 @@ impl Tier {
         })
     }
 
-    /// An object that is not there yet, in a container of its own.
+    /// Returns the row of an object that is not yet uploaded, in its own container.
     pub(super) fn pending_row(
         &self,
         job: &Job,
@@ -299,7 +298,7 @@ impl Tier {
         }
     }
 
-    /// Reads a file from its beginning to its end, without recalling any of it.
+    /// Visits the blocks of a file from beginning to end, without recalling any of them.
     pub(super) fn each_block(
         &self,
         job: &Job,
@@ -315,7 +314,7 @@ impl Tier {
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
             if job.offline.contains(block) {
                 let mut bytes = self.offline_block(job, block)?;
-                // The file may have been cut off within it.
+                // The file may have been truncated within the block.
                 bytes.resize(length as usize, 0);
                 visit(Block::Bytes(&bytes))?;
                 continue;
@@ -333,7 +332,7 @@ impl Tier {
         Ok(())
     }
 
-    /// A block of the version before, from an archive that holds it.
+    /// Returns a block of the previous version, from an archive that holds it.
     fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
@@ -342,7 +341,7 @@ impl Tier {
         }
     }
 
-    /// The file is what was copied: from here on it is archived.
+    /// Records in the xattr and the catalogue that a file is archived, if it is unchanged.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
         self.note_archived(job.attr.size);
@@ -355,11 +354,11 @@ impl Tier {
         Ok(Archived::Now { bytes: job.attr.size })
     }
 
-    /// Records durably, on the file, that it is archived.
+    /// Durably records in a file's xattr that it is archived.
     pub(in crate::engine) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
         self.check_open()?;
-        // All of the file is in the new version: what is here may be said to be offline, too.
+        // All bytes are in the new version, so resident blocks may be recorded as offline too.
         let (offline, recorded) =
             (state.known().map(|known| known.offline.joined(PIECES_MAX)), state.recorded());
         let residency = Residency {
@@ -383,8 +382,8 @@ impl Tier {
         synced.map_err(below())
     }
 
-    /// The state of a file that nobody has begun to change since the job began, and that has a
-    /// name: as long as its state is locked, nobody takes the last one away through the mount.
+    /// Locks the state of a file; fails if it was changed or removed since the job began. While the
+    /// state is locked, its last name can't be removed through the mount.
     pub(in crate::engine) fn unchanged<'a>(
         &self,
         job: &'a Job,
@@ -405,8 +404,8 @@ impl Tier {
         Ok(state)
     }
 
-    /// Removes the objects of a container that no file needs. What can't be removed now is found by
-    /// the next scan.
+    /// Deletes the objects of a container that no file needs. Objects that can't be deleted now are
+    /// found by the next scan.
     pub(in crate::engine) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
         let Some(container) = rows.first().map(|row| row.version.location.container) else {
             return;
@@ -419,7 +418,7 @@ impl Tier {
     }
 }
 
-/// Takes a container out of every archive; where one fails, of the others all the same.
+/// Deletes a container from every archive, even if one of them fails.
 pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: Id) -> Result<()> {
     let deleted: Vec<Result<()>> = archives
         .iter()
@@ -431,8 +430,8 @@ pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: I
     deleted.into_iter().collect()
 }
 
-/// Why no archive takes a file of such a size. Holes are free, but not the table that says that
-/// they are there: it would fill disks and archives of whoever has nothing to keep in them.
+/// Returns why a file of this size can't be archived. Holes need no space, but the table that
+/// describes them does. Without a limit, a file of holes could fill disks and archives.
 fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     let blocks = blocks_of(attr.size);
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;

@@ -1,10 +1,10 @@
-//! Bundling: the small files of one archiving run go into one container.
+//! Bundling: the small files of an archiving run are written to one container.
 //!
 //! 1. The files are read one by one; a file that changes while it is read is left out.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
-//! 3. The bundle is written to as many archives as copies are asked for, and read back from each.
-//! 4. Each file is synced, and its xattr durably names the new version, unless somebody began to
-//!    change it.
+//! 3. The bundle is written to as many archives as copies are required, and read back from each.
+//! 4. Each file is synced, and its xattr durably names the new version, unless a change of the file
+//!    has begun.
 //! 5. The catalogue records all of them as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
@@ -28,28 +28,28 @@ use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
-/// The largest file that may be asked to be bundled, in bytes.
+/// Maximum of the size limit below which files are bundled, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
-/// A bundle goes out once it has so many bytes of files.
+/// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
 
-/// It goes out, however few they are, once its first file has waited for so long: a file that waits
+/// A bundle is archived, however small, once its first file has waited this long. A waiting file
 /// can be neither archived by others nor released.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A file in a bundle that is being gathered.
+/// A file in a bundle that is being collected.
 struct Gathered {
     job: Job,
-    /// The inode is remembered until the file is done.
+    /// Keeps the inode's lookup reference until the file is done.
     _found: Found,
-    /// Other names by which it was asked for since.
+    /// Other names under which the file was requested since.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }
 
 impl Gathered {
-    /// Tells what became of it, by each name by which it was asked for.
+    /// Reports the outcome under each name with which the file was requested.
     fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
@@ -63,32 +63,32 @@ impl Gathered {
     }
 }
 
-/// What of a file goes into a bundle.
+/// The parts of a file that are stored in a bundle.
 pub(in crate::engine) struct Contents {
     pub(in crate::engine) attributes: Attributes,
     pub(in crate::engine) bytes: Vec<u8>,
 }
 
-/// Told of each file that was to be archived, and what became of it.
+/// Receives the path and the outcome of each file to be archived.
 pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
 
-/// A round of archiving: large files go out at once, small ones together.
+/// A run of archiving: large files are archived at once, small ones bundled.
 pub struct Archiver<'a> {
     tier: &'a Arc<Tier>,
     pace: Pace<'a>,
-    /// Files of so many bytes or fewer go together; 0 for none.
+    /// Files of at most this many bytes are bundled; 0 for none.
     bundled: u64,
     gathered: Vec<Gathered>,
-    /// Where each is among them.
+    /// The index of each inode in `gathered`.
     inodes: HashMap<Ino, usize>,
     bytes: usize,
-    /// When the first of them came, by the engine's clock.
+    /// When the first gathered file was added, in nanoseconds of the engine's clock.
     since_ns: u64,
 }
 
 impl Tier {
-    /// Begins a round within a limit, beside the tier's own. `bundled` is in the place of the
-    /// tier's setting of the name.
+    /// Begins a run within a rate limit, in addition to the tier's own limit. `bundled` overrides
+    /// the tier's setting of that name.
     #[must_use]
     pub fn archiver<'a>(
         self: &'a Arc<Self>,
@@ -105,13 +105,13 @@ impl Tier {
 }
 
 impl Archiver<'_> {
-    /// Archives a file, now or with others later: some seconds more than a minute at most, if
-    /// [`Self::finish_if_due`] is called in between. `told` is called when it is done, and when
-    /// others are.
+    /// Archives a file now, or later in a bundle. The delay is at most a few seconds more than a
+    /// minute, if [`Self::finish_if_due`] is called in between. `told` receives the outcome of this
+    /// file and of others.
     ///
     /// # Errors
-    /// What `told` answers, and where the catalogue can't be told of files that are archived. What
-    /// goes wrong with a file is told.
+    /// Errors of `told`, and of recording archived files in the catalogue. Errors of a file are
+    /// passed to `told`.
     pub fn archive(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
         self.finish_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
@@ -122,7 +122,8 @@ impl Archiver<'_> {
         }
         if self.bundled == 0 || size > self.bundled {
             if size >= BUNDLE_BYTES as u64 {
-                // It may take hours, and what waits for it can be neither archived nor released.
+                // The copy may take hours, during which waiting files can be neither archived nor
+                // released.
                 self.finish(told)?;
             }
             let archived = self.tier.archive_within(ino, path, self.pace);
@@ -136,8 +137,8 @@ impl Archiver<'_> {
         }
     }
 
-    /// Archives what was gathered, if it has waited for long enough: for who looks at other files
-    /// meanwhile.
+    /// Archives the gathered files if they have waited long enough. Callers that examine other
+    /// files meanwhile call this.
     ///
     /// # Errors
     /// As [`Self::archive`].
@@ -153,7 +154,7 @@ impl Archiver<'_> {
         self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
     }
 
-    /// Reads a file; returns what became of one that is not to wait for others.
+    /// Reads a file into the bundle; returns the outcome of a file that does not wait for others.
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
@@ -163,7 +164,7 @@ impl Archiver<'_> {
             return Ok(Some(Archived::Before));
         };
         if job.attr.size > self.bundled {
-            // It has grown since it was found.
+            // The file has grown since it was found.
             return self.tier.copy_out(&job, self.pace).map(Some);
         }
         let attributes = self.tier.attributes(&job.attr, path)?;
@@ -175,7 +176,7 @@ impl Archiver<'_> {
             }
             Ok(())
         })?;
-        // What is archived was the file at some moment.
+        // The archived bytes must be the file's contents at one moment.
         drop(self.tier.unchanged(&job)?);
         if self.gathered.is_empty() {
             self.since_ns = self.tier.around.clock.now_ns();
@@ -187,7 +188,7 @@ impl Archiver<'_> {
         Ok(None)
     }
 
-    /// Archives what was gathered.
+    /// Archives the gathered files.
     ///
     /// # Errors
     /// As [`Self::archive`].
@@ -204,11 +205,12 @@ impl Archiver<'_> {
         };
         let mut told_of = gathered.iter().zip(outcomes);
         told_of.try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
-        // The files are archived all the same, and the next start or scan finds that they are.
+        // If recording failed, the files are archived all the same. The next start or scan records
+        // them.
         settled
     }
 
-    /// Puts files into archives. Returns what became of each, and whether the catalogue knows.
+    /// Archives files as a bundle. Returns the outcome of each, and the result of recording them.
     fn ship(&self, gathered: &[Gathered]) -> Result<(Vec<Result<Archived>>, Result<()>)> {
         let tier = self.tier;
         let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
@@ -237,8 +239,8 @@ impl Archiver<'_> {
     }
 }
 
-/// One failure of them all, before any of them was archived. Only the first can be told with its
-/// source.
+/// Reports a failure of the whole bundle, before any file was archived. Only the first file's
+/// report includes the source of the error.
 fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'_>) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);
@@ -250,8 +252,8 @@ fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'
 }
 
 impl Tier {
-    /// Puts files into one container, in the order of their rows, which say that they are on their
-    /// way; returns the rows with where each lies. On failure nothing is left of it.
+    /// Writes files to one container, in the order of their pending rows; returns the rows with
+    /// their locations. A failed call leaves nothing of it in archives that respond.
     pub(super) fn put_bundle<'a>(
         &self,
         mut rows: Vec<ObjectRow>,
@@ -287,8 +289,8 @@ impl Tier {
         Ok(rows)
     }
 
-    /// Objects whose files say that they are theirs are live. The others go, and with the last of
-    /// them the bundle.
+    /// Makes objects live that their files name. The others are deleted, and with the last of them
+    /// the bundle.
     fn settle_bundle(
         &self,
         gathered: &[Gathered],

@@ -1,8 +1,8 @@
 //! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
 //! read-only or broken archive is skipped for a while, and the next one takes its place.
 //!
-//! Archives that another tree writes to are read only: nothing is written there or deleted, and
-//! their copies do not count, since the other tree decides how long they stay.
+//! Archives that another tree writes to are read only: nothing is written there or deleted. Their
+//! copies do not count, since the other tree decides how long they stay.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::stored::Version;
 /// How long a failed archive is used only if there are too few others.
 const REST: Duration = Duration::from_secs(10 * 60);
 
-/// Failed archives, and until when each is skipped, in nanoseconds by the engine's clock.
+/// Failed archives, and the end of each one's back-off, in nanoseconds of the engine's clock.
 #[derive(Default)]
 pub(super) struct FailedArchives(Mutex<HashMap<Id, u64>>);
 
 impl Tier {
-    /// The archives that this tree may write to.
+    /// Returns the archives that this tree may write to.
     pub(in crate::engine) fn writable_archives(&self) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.retain(|archive| archive.refusal().is_none());
         archives
     }
 
-    /// Of these, those that take copies.
+    /// Returns the writable archives that take copies.
     pub(in crate::engine) fn active_archives(&self) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.writable_archives();
         archives.retain(|archive| self.usage_of(archive.id()).is_active());
         archives
     }
 
-    /// Of the archives that this tree may write to, those that hold a version.
+    /// Returns the writable archives that hold a version.
     pub(in crate::engine) fn writable_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders(version);
         holders.retain(|archive| archive.refusal().is_none());
@@ -48,7 +48,7 @@ impl Tier {
     /// Fails if copies can't be made because another tree writes to archives.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
         let are_enough = self.active_archives().len() >= self.settings.copies.max(1);
-        // One that is unavailable may be an own one.
+        // An unavailable archive may be writable once it is back.
         if are_enough || !self.unavailable_archives().is_empty() {
             Ok(())
         } else {
@@ -56,18 +56,19 @@ impl Tier {
         }
     }
 
-    /// Fails if another tree writes to one of the archives.
+    /// Fails if another tree writes to one of the available archives.
     pub(in crate::engine) fn check_all_writable(&self) -> Result<()> {
         self.archives().iter().try_for_each(check_writable)
     }
 
     /// Calls `copy` with the archives that take copies. If one of them fails, calls it again with
-    /// others, as long as there are enough. After a failure, `copy` deletes what it wrote.
+    /// others, as long as there are enough. After a failure, `copy` deletes the partial copies.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
     ) -> Result<T> {
-        // What took long to fail may have outlasted the rest of one that failed before.
+        // A slow failure may outlast the back-off of an earlier one, so all failed archives are
+        // kept here.
         let mut failed = HashSet::new();
         loop {
             let copy_targets = self.copy_targets(&failed)?;
@@ -77,7 +78,7 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = failed_target(&error, &copy_targets) else { return Err(error) };
-            // One that is unavailable takes nothing before it is back, and then at once.
+            // An unavailable archive is not used before it is back, and then at once.
             if !error.is_unavailable() {
                 self.back_off(one);
             }
@@ -104,7 +105,7 @@ impl Tier {
             let unavailable = self.unavailable_archives();
             return Err(Error::TooFewArchives { wanted, found: archives.len(), unavailable });
         }
-        // Those of each kind stay in their order.
+        // The sort is stable, so archives of equal rank stay in their order.
         archives.sort_by_key(|archive| {
             (failed.contains(&archive.id()), self.is_backing_off(&**archive))
         });
@@ -131,7 +132,7 @@ impl Tier {
     }
 }
 
-/// Uploads under way, which have ended once this is dropped.
+/// Uploads in progress; they end when this is dropped.
 struct Uploads<'a> {
     tier: &'a Tier,
     archives: Vec<Id>,
@@ -148,13 +149,13 @@ impl Drop for Uploads<'_> {
     }
 }
 
-/// Fails where another tree writes to an archive.
+/// Fails if another tree writes to an archive.
 pub(in crate::engine) fn check_writable(archive: &Arc<dyn Archive>) -> Result<()> {
     let Some(why) = archive.refusal() else { return Ok(()) };
     Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
 }
 
-/// The one that failed, whether it wrote or was read back.
+/// Returns the archive that failed, in writing or in reading back.
 fn failed_target(error: &Error, copy_targets: &[Arc<dyn Archive>]) -> Option<Id> {
     let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
         return None;

@@ -1,9 +1,9 @@
 //! Repacking: the needed objects of a mostly dead bundle go into a new bundle.
 //!
-//! The new bundle is made from the archives, like any other: no file is recalled. Its objects are
-//! new ones of the same versions. The xattrs of the files name them durably before the old objects
-//! go, and with the last of these the old bundle. Replaced and removed objects stay where they are
-//! until they expire.
+//! The new bundle is made from the archives, and no file is recalled. It holds new objects of the
+//! same versions. The files' xattrs durably name the new objects before the old ones are deleted.
+//! The old bundle is deleted with the last of its objects. Replaced and removed objects stay where
+//! they are until they expire.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::lower::Found;
 use crate::object::bundle::contents_of;
 use crate::stored::{Attributes, Location, Residency, Version};
 
-/// Bundles that one expiry repacks: bounds what is remembered of them.
+/// Maximum number of bundles that one expiry repacks, which bounds memory use.
 const BUNDLES_MAX: usize = 64;
 
 /// An object that goes into a new bundle.
 struct Moving {
     old: ObjectRow,
-    /// Its file; the inode is remembered.
+    /// The object's file, with a lookup reference.
     found: Found,
     contents: Contents,
 }
 
-/// What has rows of a bundle.
+/// The parts of a bundle that have rows.
 #[derive(Default)]
 struct Needed {
     bytes: u64,
-    /// Whether there is something to be moved.
+    /// Whether the bundle has an object to be moved.
     is_live: bool,
 }
 
-/// Whether a file may name an object, by what the catalogue says.
+/// Whether a file may name an object, according to the catalogue.
 fn is_live(row: &ObjectRow) -> bool {
     matches!(row.state, ObjectState::Live | ObjectState::Pending)
 }
 
 impl Tier {
-    /// Repacks bundles of which less than half is needed; returns how many.
+    /// Repacks bundles of which less than half is needed; returns their number.
     pub(in crate::engine) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
         let mut repacked = 0;
         for (container, rows) in self.mostly_unneeded()? {
@@ -55,7 +55,7 @@ impl Tier {
             match self.repack_one(rows, request) {
                 Ok(done) => repacked += u64::from(done),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                // It stays as it is, and what is needed of it with it.
+                // The bundle stays unchanged, with its needed objects.
                 Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
             }
         }
@@ -63,12 +63,13 @@ impl Tier {
         Ok(repacked)
     }
 
-    /// Bundles of which less than half is needed, with what files need of it.
+    /// Returns the bundles of which less than half is needed, with the rows of their live and
+    /// pending objects.
     fn mostly_unneeded(&self) -> Result<HashMap<Id, Vec<ObjectRow>>> {
         let mut needed: HashMap<Id, Needed> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
             let Location { container, offset, length } = row.version.location;
-            // Only what is in a bundle has something before it.
+            // Only an object in a bundle has bytes before it.
             if offset > 0 {
                 let needed = needed.entry(container).or_default();
                 needed.bytes += length;
@@ -97,13 +98,14 @@ impl Tier {
             Some((archive, archive.length((ContainerKind::Files, container)).ok()?))
         });
         let Some((archive, length)) = lengths.next() else { return false };
-        // Most bundles end here: their lists need not be read.
+        // Most bundles are excluded by this test, without reading their lists.
         needed * 2 < length
             && contents_of(archive, container, length)
                 .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
     }
 
-    /// `false` where something stands in the way that a later expiry may find gone.
+    /// Repacks a bundle; returns `false` if it can't be repacked now, but perhaps by a later
+    /// expiry.
     fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
         let mut moving = Vec::new();
         for row in rows {
@@ -125,7 +127,7 @@ impl Tier {
         }
         let rows = self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
-            // Their places in the order of versions stay: nobody takes them for later ones.
+            // The sequences stay, so the new objects do not count as later versions.
             let row = |Moving { old, .. }: &Moving| {
                 let version = Version {
                     object: self.around.identities.make(),
@@ -142,7 +144,7 @@ impl Tier {
         Ok(self.point_at(&moving, rows)? > 0)
     }
 
-    /// A live object with its bytes; none if its file is not where it was.
+    /// Reads a live object; returns `None` if its file is no longer at the row's path.
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
         let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
         let Some(found) = found else { return Ok(None) };
@@ -164,13 +166,13 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// A row that is said to be of a file's last version though the file names another, as an
-    /// archive beside a scan can leave it, says so from now on: nothing would ever move it.
+    /// Marks a live row as replaced if its file names another object, because such an object would
+    /// never be moved. Archiving during a scan can leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =
             |known: &Residency| row.state == ObjectState::Live && known.version.object != object;
-        // A file that can't be read may name this one.
+        // An unreadable file may name this object.
         if !matches!(self.named_version(&row), Ok(Some(known)) if names_another(&known)) {
             return Ok(row);
         }
@@ -179,15 +181,16 @@ impl Tier {
         Ok(ObjectRow { state, since, ..row })
     }
 
-    /// The file of a row, if it is where it was and says where its version lies: one that can't be
-    /// read would be copied again and again, as it can't be told of the new place.
+    /// Returns the file of a row, if it is at the row's path and its residency is readable. An
+    /// unreadable file would be copied again and again, because the new location can't be recorded
+    /// on it.
     fn file_of(&self, row: &ObjectRow) -> Option<Found> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         self.named_version(row).ok().flatten().map(|_| found)
     }
 
-    /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
-    /// that there. Returns how many have moved.
+    /// Records the new locations on the files; returns how many files name them. An object stays in
+    /// the old bundle as long as its file names it there.
     fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
@@ -198,17 +201,17 @@ impl Tier {
                 dead.push(row);
             }
         }
-        // What became of files meanwhile was said of the one object or the other.
+        // Changes of files meanwhile were recorded for either the old or the new object.
         self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
-        // From here on nobody looks for an old place.
+        // The new locations must be durable before the old objects are deleted.
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         self.delete_rows(&old)?;
         Ok(kept.len())
     }
 
-    /// Whether an object's file says that it lies in its new place. One that can't say so does not
-    /// keep the others from it.
+    /// Whether an object's file names its new location. A failure for one file does not keep the
+    /// others from moving.
     fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
         let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
         moved.unwrap_or_else(|error| {
@@ -218,7 +221,8 @@ impl Tier {
         })
     }
 
-    /// Says on a file that its version lies elsewhere; `false` where it has another one.
+    /// Records the new location of a version on a file; returns `false` if the file has another
+    /// version.
     fn change_place(self: &Arc<Self>, ino: Ino, from: &Version, to: &Version) -> Result<bool> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
@@ -226,7 +230,7 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        // A time that was set by hand since is the version's too, and the catalogue has not heard.
+        // A time set explicitly since then is the version's too, and is not in the catalogue.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
         let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
         written.map_err(Error::below(b""))?;

@@ -1,6 +1,6 @@
 //! Version numbers of uploads in progress. A tree that is archived meanwhile must have a lower
-//! number: otherwise a rebuild would take the versions that it does not name for older ones, and
-//! leave them out.
+//! number. Otherwise a rebuild would treat versions that the tree does not name as older, and omit
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 use crate::engine::Tier;
 use crate::error::Result;
 
-/// Numbers that were drawn and whose versions are on their way.
+/// Numbers of versions whose upload is in progress.
 #[derive(Default)]
 pub(super) struct Sequences(Mutex<BTreeSet<u64>>);
 
-/// The number of a version that is on its way for as long as this is there.
+/// The number of a version in progress; the upload ends when this is dropped.
 pub(super) struct ReservedSequence<'a> {
     sequences: &'a Sequences,
     pub(in crate::engine) number: u64,
 }
 
 impl Tier {
-    /// Draws the number of a version, above that of the version before, of which a catalogue that
-    /// was lost may know nothing yet.
+    /// Reserves the number of a new version. It is greater than the previous version's number,
+    /// which a new catalogue may not know yet.
     pub(super) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
         let mut under_way = self.outbound.sequences.0.lock();
         let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// A number above those of all versions that were drawn before, and below those of all that are
-    /// still on their way.
+    /// Returns a number below those of all versions in progress. It is not less than that of any
+    /// version that was drawn before the first of them.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -1,29 +1,30 @@
-//! The number of threads that work for each archive. Each archive has a thread reserved, so that an
-//! archive that hangs delays its own files only.
+//! The number of threads that serve each archive. Each archive has a thread reserved, so that an
+//! unresponsive archive delays only its own files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::Id;
 
-/// How many threads serve recalls from each archive.
+/// Numbers of threads that serve recalls from each archive.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// All threads there are.
+    /// Number of all threads.
     threads: usize,
-    /// Archives for which one is reserved.
+    /// Archives with a reserved thread.
     reserved: BTreeSet<Id>,
-    /// Those that some serve.
+    /// Archives that are being served, with the number of their threads.
     busy: BTreeMap<Id, usize>,
 }
 
 impl Lanes {
-    /// Reserves a thread for an archive, of so many that there are for all.
+    /// Reserves a thread for an archive; `threads` is the number of all threads.
     pub(super) fn reserve(&mut self, archive: Id, threads: usize) {
         self.reserved.insert(archive);
         self.threads = threads;
     }
 
-    /// Whether a free thread may serve an archive: others are left for those that have none.
+    /// Whether a free thread may serve an archive. Enough free threads must stay for archives that
+    /// no thread serves.
     pub(super) fn may_enter(&self, archive: Id) -> bool {
         let is_idle = |other: &&Id| **other != archive && !self.busy.contains_key(*other);
         let reserved = self.reserved.iter().filter(is_idle).count();
@@ -31,12 +32,12 @@ impl Lanes {
         self.reserved.is_empty() || !self.busy.contains_key(&archive) || free > reserved
     }
 
-    /// A thread begins to serve an archive.
+    /// Records that a thread begins to serve an archive.
     pub(super) fn enter(&mut self, archive: Id) {
         *self.busy.entry(archive).or_default() += 1;
     }
 
-    /// It has ended.
+    /// Records that a thread has ended serving an archive.
     pub(super) fn leave(&mut self, archive: Id) {
         let Some(busy) = self.busy.get_mut(&archive) else { return };
         *busy -= 1;

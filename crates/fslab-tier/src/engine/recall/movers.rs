@@ -1,5 +1,5 @@
-//! The threads that serve recalls: each takes the next one from the queue, reads its block from an
-//! archive, checks it, and writes it into the file below.
+//! The threads that serve recalls. Each takes the next recall from the queue, reads its block from
+//! an archive, verifies it, and writes it into the file below.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,23 +22,23 @@ use crate::lower::OwnFile;
 use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
-/// How long a recall waits first for an archive that is unavailable, and how long at most: each
-/// time twice as long as before.
+/// First and longest pause before a recall tries an unavailable archive again. Each pause is twice
+/// as long as the one before.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What became of a recall.
+/// The result of serving a recall.
 enum Served {
     Done,
-    /// All archives are unavailable that hold it.
+    /// All archives that hold the block are unavailable.
     Unavailable,
 }
 
-/// What became of a block that was asked for.
+/// The result of fetching a block.
 pub(in crate::engine) enum Fetched {
-    /// Its bytes.
+    /// The bytes of the block.
     Block(Vec<u8>),
-    /// All archives are unavailable that hold it.
+    /// All archives that hold the block are unavailable.
     Unavailable,
 }
 
@@ -52,7 +52,8 @@ impl Tier {
         for number in 0..count {
             let (queue, tier) = (Arc::clone(&self.recalls.queue), Arc::downgrade(self));
             let limit = self.recalls.limit.clone();
-            // Waits before it chooses: who comes meanwhile may be more urgent.
+            // The rate limit is awaited before a recall is chosen, because a more urgent one may
+            // arrive meanwhile.
             let next = move |queue: &Queue| {
                 limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
                 queue.next()
@@ -83,8 +84,8 @@ impl Tier {
         });
     }
 
-    /// Waits for the threads that recall files: an idle one ends at once and gives the archives
-    /// back. A thread whose archive does not answer is waited for no longer than a second.
+    /// Waits for the threads that recall files, at most about a second, since an archive may not
+    /// respond. An idle thread ends at once and releases its archives.
     pub(in crate::engine) fn wait_for_movers(&self) {
         const PAUSE: Duration = Duration::from_millis(1);
         const PAUSES: usize = 1000;
@@ -98,7 +99,7 @@ impl Tier {
         }
     }
 
-    /// Does one recall; called by threads of the engine.
+    /// Serves one recall; called by threads of the engine.
     pub(super) fn serve(&self, recall: &Arc<Recall>) {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
@@ -106,7 +107,7 @@ impl Tier {
             Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
             Ok(Err(error)) => Err(error),
-            // Whoever waits is answered, and the thread goes on with other files.
+            // The waiting programs get an error, and the thread continues with other files.
             Err(_) => {
                 let name = self.name_of_block(&recall.file, recall.block);
                 tracing::error!("{name}: recalling it panicked; please report this");
@@ -117,23 +118,25 @@ impl Tier {
             Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
             Err(_) => self.counters.add(Counter::FailedRecalls, 1),
         }
-        // Who reads what has landed waits for what he finds in flight, and for nothing else.
+        // A reader of a block in place joins only recalls in `flight`. So this recall's use of the
+        // file ends before the recall is removed from there.
         recall.leave();
         recall.file.lock().flight.remove(&recall.block);
         recall.end(outcome.map_err(|error| error.errno()));
     }
 
-    /// Has a recall wait until an archive is back, as long as somebody waits for it: its turn comes
-    /// again, and meanwhile it is in nobody's way.
+    /// Postpones a recall until an archive is available, as long as a program waits for it.
+    /// Meanwhile it delays no other recall.
     fn postpone(&self, recall: &Arc<Recall>) {
-        // While the file is locked, nobody begins to wait for it.
+        // While the file's state is locked, no program can begin to wait for the recall.
         let mut state = recall.file.lock();
         let times = recall.times_postponed.fetch_add(1, Ordering::SeqCst);
         let pause = PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX);
         let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
-            // Who found that one is back may have brought back what was put off before.
+            // If an archive was found again before this recall was postponed, its postponed recalls
+            // were requeued without this one.
             let is_back =
                 |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
             if state.known().is_some_and(is_back) {
@@ -142,7 +145,7 @@ impl Tier {
             return;
         }
         state.flight.remove(&recall.block);
-        // A recall is a use of its file, and the last one locks it.
+        // Dropping a recall ends a use of its file, and the last use locks the state.
         drop(state);
         recall.end(Err(Errno::IO));
     }
@@ -153,7 +156,7 @@ impl Tier {
             let wanted = state.known().filter(|known| known.offline.contains(recall.block));
             match wanted {
                 Some(known) => known.recorded.version.clone(),
-                // It was overwritten or cut off meanwhile.
+                // The block was overwritten or truncated meanwhile.
                 None => return Ok(Served::Done),
             }
         };
@@ -162,7 +165,8 @@ impl Tier {
         let has_moved = |known: &KnownResidency| known.recorded.version.object != version.object;
         let bytes = match fetched {
             Ok(Fetched::Block(bytes)) => bytes,
-            // A bundle was repacked meanwhile: who waits asks again, at the new place.
+            // The bundle was repacked meanwhile. Waiting programs request the block again, at its
+            // new location.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
             Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
             Err(error) => return Err(error),
@@ -172,9 +176,9 @@ impl Tier {
         Ok(Served::Done)
     }
 
-    /// A block from the first archive that is here and has it right, or of what several have of it.
-    /// Whether one is unavailable that holds it counts only where none that is said to hold it
-    /// failed.
+    /// Returns a block from the first available archive whose copy of it is whole, or combined from
+    /// several damaged copies. The result is [`Fetched::Unavailable`] only if a recorded holder is
+    /// unavailable and no available one failed.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,
@@ -182,7 +186,7 @@ impl Tier {
         block: u64,
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
-        // Before it is asked for: it may be back in between.
+        // Determined before the archives are read, because one may become available meanwhile.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
         let mut is_unavailable = self.holders_anywhere(version).len()
             > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
@@ -200,7 +204,8 @@ impl Tier {
             match read {
                 Ok(bytes) => return Ok(Fetched::Block(bytes)),
                 Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
-                // Those of which nobody says that they hold it are asked all the same.
+                // Archives that are not recorded as holders are read too, but their failures are
+                // expected.
                 Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
                 Err(error) => {
                     has_failed |= is_said_to_hold(archive);
@@ -215,7 +220,7 @@ impl Tier {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
-        // They may have all of it between them.
+        // Together the copies may have the whole block.
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
@@ -234,7 +239,7 @@ impl Tier {
         format!("{name}, block {block} at offset {offset}")
     }
 
-    /// Puts a block into the file below, if it is still wanted there.
+    /// Writes a block to the file below, if it is still offline there.
     fn apply(
         &self,
         state: &mut FileState,
@@ -266,7 +271,7 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // Who waits may go on: nobody has more rights for it.
+            // The waiting programs can continue, because nobody gains rights.
             let name = self.name(state.ino);
             tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
         }
@@ -277,7 +282,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Writing a block changes the time of modification, which a kill would leave so.
+    /// Marks a file as moving: writing a block changes the modification time, and a kill would
+    /// leave it changed.
     fn mark_moving(&self, state: &mut FileState) -> Result<()> {
         if state.recorded().is_none_or(|recorded| recorded.changed || recorded.moving) {
             return Ok(());
@@ -288,11 +294,10 @@ impl Tier {
     }
 }
 
-/// Pieces of zeros of this size stay holes.
+/// Bytes of zeros that stay a hole when they are aligned to this size.
 const PIECE: usize = 4096;
 
-/// Puts a block into its place, but for what must stay there. Where that is nothing, zeros are left
-/// as holes.
+/// Writes a block except for the ranges that must stay. If there are none, zeros are left as holes.
 fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result<()> {
     if kept.is_empty() {
         return fill_whole(own, offset, bytes);
@@ -307,15 +312,15 @@ fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result
 }
 
 fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
-    // What an earlier recall or a torn write left there.
+    // The data was left by an earlier recall or a torn write.
     if own.has_data(offset, offset + BLOCK_BYTES)? {
         own.punch(offset, BLOCK_BYTES)?;
     }
     fill_pieces(own, offset, bytes, false)
 }
 
-/// Writes pieces that are not zeros. In the place of others, holes are made where there is poison:
-/// one by one, so that a kill never leaves zeros that are not the file's.
+/// Writes the pieces that are not all zeros. In a poisoned file, pieces of zeros are punched, one
+/// run at a time. So a kill never leaves zeros that the file does not have.
 fn fill_pieces(own: &OwnFile, offset: u64, bytes: &[u8], is_poisoned: bool) -> Result<()> {
     let pieces = bytes.chunks(PIECE).map(|piece| (is_zero(piece), piece.len()));
     let mut runs: Vec<(bool, Range<usize>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The order in which recalls are served: within one class and user, an [`Order`] picks the next
+//! The order in which recalls are served. Within one class and user, an [`Order`] picks the next
 //! one.
 
 use crate::id::Id;
@@ -6,16 +6,16 @@ use crate::id::Id;
 /// How urgent a recall is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A program waits for it.
+    /// A program waits for the block.
     Waiting,
-    /// It was asked for in advance.
+    /// The block was requested in advance.
     Bulk,
-    /// It may be wanted soon.
+    /// The block is read ahead and may be needed soon.
     Ahead,
 }
 
 impl Class {
-    /// Its word.
+    /// Returns the name of the class.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,25 +26,25 @@ impl Class {
     }
 }
 
-/// Where a block lies, as far as its archive tells.
+/// The position of a block, as far as its archive reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The archive.
     pub archive: Id,
-    /// What of it must be at hand: a cartridge.
+    /// The medium that must be loaded, for example a cartridge.
     pub medium: u64,
-    /// Where on that. Blocks are taken to lie behind each other as they are in their file.
+    /// The place on the medium. Blocks are assumed to lie in the order of their file.
     pub place: u64,
 }
 
-/// An order of recalls.
+/// An order in which recalls are served.
 pub trait Order: Send + Sync + std::fmt::Debug {
-    /// Which of those that wait comes next, from 0. They come as they were asked for, and there is
-    /// one at least; `last` is where the one before them lay, of whatever class and user.
+    /// Returns the index of the next recall among `waiting`, which is not empty and in the order of
+    /// the requests. `last` is the position of the recall served before, of any class and user.
     fn next(&self, waiting: &mut dyn Iterator<Item = Position>, last: Option<Position>) -> usize;
 }
 
-/// What was asked for first comes first: right where all places are equally near.
+/// First come, first served. This order fits archives in which all places are equally near.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fifo;
 
@@ -54,9 +54,9 @@ impl Order for Fifo {
     }
 }
 
-/// What lies behind the last one comes next, then the next container, and so on from the beginning
-/// again: a bundle is read once from its beginning to its end, in whatever order its files were
-/// asked for.
+/// The recall at the next position comes next, first in the same container, then in the following
+/// ones. After the last position the order starts again from the first. A bundle is thus read once
+/// from beginning to end, in whatever order its files were requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep;
 
@@ -73,7 +73,7 @@ impl Order for Sweep {
 mod tests {
     use super::*;
 
-    /// All in the order in which they are served.
+    /// Returns all positions in the order in which they are served.
     fn served(mut waiting: Vec<Position>, mut last: Option<Position>) -> Vec<Position> {
         let mut served = Vec::new();
         while !waiting.is_empty() {

@@ -5,8 +5,8 @@
 //! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
 //! Every eighth turn goes to the recall that has waited longest, so that none waits for ever.
 //!
-//! Each archive has a thread reserved: while other threads wait for an archive that hangs, its
-//! files are served.
+//! Each archive has a thread reserved, so that its files are served while other threads wait for an
+//! unresponsive archive.
 //!
 //! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
 
@@ -23,18 +23,18 @@ use crate::id::Id;
 
 pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
 
-/// Every so many turns, the recall that has waited longest is served.
+/// One of this many turns goes to the recall that has waited longest.
 const OLDEST_EVERY: u64 = 8;
 
-/// Interval at which the clock is read while recalls are postponed: it is not the clock of the
-/// system.
+/// Interval at which the engine's clock is read while recalls are postponed. The wait itself uses
+/// the system's clock.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Recalls that a user may have in a class. Surplus recalls that no program waits for are dropped:
-/// a program that needs one asks again.
+/// Maximum number of recalls of a user in a class. Surplus recalls that no program waits for are
+/// dropped; a program that needs one requests it again.
 pub const OF_A_USER_MAX: usize = 1024;
 
-/// Recalls that were asked for and not begun.
+/// Requested recalls that have not begun.
 pub struct Queue {
     waiting: Mutex<Pending>,
     came: Condvar,
@@ -44,29 +44,29 @@ pub struct Queue {
 struct Pending {
     lanes: Lanes,
     order: Arc<dyn Order>,
-    /// By class and user.
+    /// Recalls by class and user.
     recalls: BTreeMap<Class, Users>,
-    /// Those that are put off, with the time until which they are.
+    /// Postponed recalls, each with the time until which it is postponed.
     postpone: Vec<(u64, Arc<Recall>)>,
-    /// How many were taken.
+    /// Number of recalls served so far.
     turns: u64,
-    /// Where the last one lay.
+    /// Position of the recall served last.
     last: Option<Position>,
     is_closed: bool,
 }
 
-/// Users in the order of their turns, each with what it asked for, the first first.
+/// Users in the order of their turns, each with its recalls in the order of the requests.
 type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
 
 impl Queue {
-    /// An empty one.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(order: Arc<dyn Order>, clock: Arc<dyn Clock>) -> Self {
         let waiting = Pending::new(order);
         Self { waiting: Mutex::new(waiting), came: Condvar::new(), clock }
     }
 
-    /// Reserves a thread for an archive, of so many that serve all.
+    /// Reserves a thread for an archive; `threads` is the number of all threads.
     pub(crate) fn reserve(&self, archive: Id, threads: usize) {
         self.waiting.lock().lanes.reserve(archive, threads);
     }
@@ -74,23 +74,23 @@ impl Queue {
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
-        // Any one of those that wait may be too many for the archive.
+        // All threads are notified, because the archive may already have as many threads as it may.
         self.came.notify_all();
     }
 
-    /// Notes that a recall is done and its thread is free.
+    /// Records that a recall is done and its thread is free.
     pub(crate) fn served(&self, recall: &Recall) {
         self.waiting.lock().lanes.leave(recall.position.archive);
         self.came.notify_all();
     }
 
-    /// Postpones a recall that was begun, until a time by the clock; returns `false` if the queue
-    /// is closed.
+    /// Postpones a recall that has begun, until a time of the engine's clock; returns `false` if
+    /// the queue is closed.
     pub(crate) fn postpone(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
             pending.postpone.push((until_ns, Arc::clone(recall)));
-            // Whoever waits looks at the clock from now on.
+            // Waiting threads read the clock repeatedly from now on.
             self.came.notify_all();
         }
         !pending.is_closed
@@ -102,8 +102,9 @@ impl Queue {
         self.came.notify_all();
     }
 
-    /// Moves a recall to a more urgent class, unless it was begun. A postponed recall is requeued,
-    /// unless this is read-ahead: another program waits for it, which may have less time.
+    /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is requeued
+    /// unless the request is read-ahead, because another program waits for it that may have less
+    /// time.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
@@ -115,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// Removes a recall that was not begun.
+    /// Removes a recall that has not begun; returns whether it was in the queue.
     pub fn cancel(&self, recall: &Arc<Recall>) -> bool {
         self.waiting.lock().take(recall)
     }
@@ -139,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Returns the waiting recalls, in no particular order.
+    /// Returns the queued and postponed recalls, in no particular order.
     pub fn list(&self) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten();
@@ -147,8 +148,8 @@ impl Queue {
         waiting.chain(pending.postpone.iter().map(|(_, recall)| recall)).cloned().collect()
     }
 
-    /// Returns a user's surplus recalls, the oldest first: only those that no program waits for. Of
-    /// the postponed recalls, these are all.
+    /// Returns a user's surplus recalls for which no program waits: the oldest of each class, and
+    /// all postponed ones.
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
@@ -167,7 +168,7 @@ impl Queue {
         self.waiting.lock().is_closed
     }
 
-    /// Closes the queue: all waiting ends, now and later.
+    /// Closes the queue. Waiting threads return, and later calls of [`Self::next`] return at once.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.came.notify_all();
@@ -208,7 +209,7 @@ impl Pending {
         let open: Vec<usize> = (0..recalls.len()).filter(|at| may_go(&recalls[*at])).collect();
         let mut positions = open.iter().map(|at| recalls[*at].position);
         let index = self.order.next(&mut positions, self.last);
-        // An order that names none is taken to mean the last.
+        // An index out of range is taken to mean the last recall.
         let next = recalls.remove(open[index.min(open.len().saturating_sub(1))]);
         if !recalls.is_empty() {
             users.push_back((user, recalls));
@@ -224,7 +225,7 @@ impl Pending {
         Some(oldest)
     }
 
-    /// What was put off until some time waits for its turn again.
+    /// Requeues the recalls that were postponed until `now_ns` or earlier.
     fn resume_postponed(&mut self, now_ns: u64) {
         let back: Vec<_> =
             self.postpone.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(blocks(pending(Arc::new(Fifo), &asked)), [6, 2, 5, 3, 4, 1]);
     }
 
-    /// Programs ask for more and more, and what was asked for in advance comes all the same.
+    /// Recalls requested in advance are served although programs keep requesting others.
     #[test]
     fn nothing_waits_for_ever() {
         let mut pending =

@@ -11,19 +11,20 @@ use crate::id::Id;
 use crate::object::reader::ObjectReader;
 use crate::stored::Version;
 
-/// How many are usual: each takes what is known of the file, and a page of its table.
+/// Expected number of readers. Each holds the file's attributes and a page of the object's table.
 const READERS: usize = 64;
 
-/// What they take together: room for two of the largest files that there can be, of 64 MiB each.
+/// Maximum size of all readers in bytes. It has room for the two largest possible readers, of 64
+/// MiB each.
 const READERS_BYTES: u64 = 160 << 20;
 
-/// By archive and object.
+/// Archive and object.
 type Key = (Id, Id);
 
-/// Objects that were read from lately, in bounded memory.
+/// A bounded cache of recently used readers.
 pub(super) struct ReaderCache(Cache<Key, Arc<ObjectReader>, Bytes>);
 
-/// Weighs them by their bytes.
+/// Weighs a reader by its bytes in memory.
 #[derive(Clone)]
 struct Bytes;
 
@@ -44,7 +45,7 @@ impl ReaderCache {
         Self(Cache::with_weighter(READERS, bytes, Bytes))
     }
 
-    /// What reads a version in an archive, opened if it is not open.
+    /// Returns a reader of a version in an archive; opens the version unless it is cached.
     pub(in crate::engine) fn get(
         &self,
         archive: &Arc<dyn Archive>,
@@ -59,12 +60,12 @@ impl ReaderCache {
         Ok(opened)
     }
 
-    /// Forgets what is known of the objects of an archive.
+    /// Removes the readers of an archive.
     pub(in crate::engine) fn forget_archive(&self, archive: Id) {
         self.0.retain(|(known, _), _| *known != archive);
     }
 
-    /// Forgets what is known of an object.
+    /// Removes the reader of an object.
     pub(in crate::engine) fn remove(&self, key: &Key) {
         self.0.remove(key);
     }
@@ -84,7 +85,7 @@ mod tests {
 
     const ROOM: u64 = 1 << 20;
 
-    /// An empty file, and 400 KiB beside it.
+    /// Puts an empty file with 400 KiB of xattrs into an archive.
     fn put(archive: &MemoryArchive, number: u8) -> Version {
         let [object, file, tier] = [Id([number; 16]), Id([2; 16]), Id([3; 16])];
         let created = Timestamp::default();

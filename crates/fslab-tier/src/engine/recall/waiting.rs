@@ -1,4 +1,4 @@
-//! The recall of one block, and who waits for it.
+//! The recall of one block, and the processes that wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,28 +9,30 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Position};
 
-/// A block on its way.
+/// A requested block.
 pub struct Recall {
     /// The file.
     pub file: Arc<TieredFile>,
     /// The block.
     pub block: u64,
-    /// Who asked first.
+    /// The user who requested the block first.
     pub user: u32,
-    /// When, by the engine's clock.
+    /// When the block was requested, in nanoseconds of the engine's clock.
     pub asked_ns: u64,
-    /// Where it lies.
+    /// The position of the block in its archive.
     pub position: Position,
     pub(super) class: Mutex<Class>,
-    /// Who waits for it.
+    /// The processes that wait for the recall.
     pub(super) waiters: Mutex<Vec<WaitingFor>>,
-    /// It is being read.
+    /// Whether the block is being read.
     pub(super) is_begun: AtomicBool,
-    /// How often all archives that hold it were unavailable.
+    /// How often the recall was postponed because all archives that hold the block were
+    /// unavailable.
     pub(super) times_postponed: AtomicU32,
-    /// The file stays in use until this is done: a later use must not find it otherwise than this.
+    /// Keeps the file in use until the recall ends, so that a later use finds the state that the
+    /// recall changes.
     pub(super) used: Mutex<Option<FileUse>>,
-    /// Its block is in its place, and it is about to end.
+    /// Whether the block is in place and the recall is about to end.
     pub(super) has_landed: AtomicBool,
     pub(super) outcome: Mutex<Option<std::result::Result<(), Errno>>>,
     pub(super) done: Condvar,
@@ -62,7 +64,7 @@ impl Recall {
         })
     }
 
-    /// How urgent it is.
+    /// Returns the urgency of the recall.
     pub fn class(&self) -> Class {
         *self.class.lock()
     }
@@ -71,40 +73,41 @@ impl Recall {
         *self.class.lock() = class;
     }
 
-    /// How many wait for it.
+    /// Returns the number of waiting processes.
     pub fn waiters(&self) -> usize {
         self.waiters.lock().len()
     }
 
-    /// Who waits for it.
+    /// Returns the waiting processes.
     pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
         self.waiters.lock().clone()
     }
 
-    /// Whether a thread reads it already.
+    /// Whether a thread is already reading the block.
     pub(crate) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::SeqCst)
     }
 
-    /// Whether it waits for an archive that is unavailable.
+    /// Whether the recall was ever postponed because of an unavailable archive.
     pub(crate) fn is_postponed(&self) -> bool {
         self.times_postponed.load(Ordering::SeqCst) > 0
     }
 
-    /// Ends it for all who wait.
+    /// Ends the recall for all waiting processes.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
-        // Before anybody goes on: he may find nobody else who uses the file.
+        // The use of the file ends first, because a waiting process may need to be the file's only
+        // user.
         self.leave();
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();
     }
 
-    /// Ends its use of the file.
+    /// Ends the recall's use of the file.
     pub(super) fn leave(&self) {
         drop(self.used.lock().take());
     }
 
-    /// Waits until it has ended.
+    /// Waits until the recall has ended.
     pub(super) fn join(&self) {
         let mut outcome = self.outcome.lock();
         self.done.wait_while(&mut outcome, |outcome| outcome.is_none());
@@ -114,19 +117,19 @@ impl Recall {
 /// A process that waits for a recall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitingFor {
-    /// Its user.
+    /// The user of the process.
     pub user: u32,
-    /// Its number, 0 where that is not known.
+    /// The process ID; 0 if unknown.
     pub pid: u32,
 }
 
-/// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
-/// of waiters meanwhile.
+/// Registers a waiting process until dropped. It is created with the file's state locked, so that
+/// the recall is not cancelled meanwhile for lack of waiting processes.
 pub(super) struct Waiter {
     pub(super) recall: Arc<Recall>,
     who: WaitingFor,
     pub(super) class: Class,
-    /// How often it was put off before.
+    /// How often the recall had been postponed when the wait began.
     times_postponed: u32,
 }
 
@@ -138,7 +141,8 @@ impl Waiter {
         Self { recall: Arc::clone(recall), who, class, times_postponed }
     }
 
-    /// Whether all archives are unavailable that hold it, and other files are to be gone on with.
+    /// Whether the recall was postponed during the wait, and the waiting caller can continue with
+    /// other files.
     pub(super) fn goes_on(&self) -> bool {
         self.class != Class::Waiting
             && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed
@@ -154,7 +158,7 @@ impl Drop for Waiter {
     }
 }
 
-/// A recall of no file, for tests of queues.
+/// Returns a recall without a file, for tests of queues.
 #[cfg(test)]
 pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
     let position = Position { place: block, ..Position::default() };

@@ -15,22 +15,22 @@ use crate::engine::files::{FileState, TieredFile};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// Pauses in which whoever closes the file just now is waited for, each twice as long as the one
-/// before: 63 ms in all. The kernel lets go of what was open a moment after it said so, and a
-/// program that is being started has what its parent had.
+/// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
+/// long as the one before: 63 ms in all. The kernel closes a file a moment after the closing call
+/// returns. A program that is being started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
-/// Whether the tree below can lease files, as far as that is known.
+/// Whether the tree below supports leases, as far as that is known.
 #[derive(Default)]
 pub(super) struct LeaseSupport {
-    /// It has leased one.
+    /// Whether a lease was granted.
     has_leased: AtomicBool,
-    /// It can't, which was logged.
+    /// Whether a missing lease was logged.
     lacks_leases: AtomicBool,
 }
 
-/// A file that nobody else has open, or opens; dropped, others may. The kernel takes it away from
-/// who has it for longer than `/proc/sys/fs/lease-break-time` while somebody waits.
+/// An exclusive lease: nobody else has the file open, or can open it until this is dropped. The
+/// kernel revokes a contested lease after `/proc/sys/fs/lease-break-time`.
 pub(super) struct ExclusiveLease {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
@@ -44,11 +44,11 @@ impl Drop for ExclusiveLease {
 }
 
 impl Tier {
-    /// Locks a file that may lose its bytes, of a version, and has it alone; nothing of the second
-    /// where files can't be leased, which is said once.
+    /// Locks a file that may be released, checks that its version is `object`, and takes an
+    /// exclusive lease. Without support for leases it returns no lease, and logs that once.
     ///
     /// # Errors
-    /// Where somebody else has it open, or it may not be released any more.
+    /// If somebody else has the file open, or it may no longer be released.
     pub(super) fn lock_exclusively<'a>(
         &self,
         file: &'a TieredFile,
@@ -60,7 +60,7 @@ impl Tier {
             let mut state = self.state(file).map_err(Error::below(path))?;
             self.check_open()?;
             let alone = self.lease(&mut state);
-            // What is looked at from here on is as it stays.
+            // From here on the lease and the lock keep the file unchanged.
             if self.may_release(&state, path)?.object != object {
                 return Err(Error::busy(path, "was archived anew while archives were asked"));
             }
@@ -95,9 +95,9 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the file system below leases files that nobody has: some of networks refuse it
-    /// unless their server says first that nobody else has them. Where that can't be told now, it
-    /// may.
+    /// Whether the file system below leases files that nobody else has open. Some network file
+    /// systems refuse leases unless the server confirms that. If it can't be determined now, the
+    /// answer is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
@@ -116,14 +116,17 @@ impl Tier {
     }
 }
 
-/// What is answered where files can't be leased, or not by this user.
+/// Whether the error means that files can't be leased, or not by this user.
 fn is_lack(errno: Errno) -> bool {
     use Errno as E;
     matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)
 }
 
+/// Tests leases with a new unnamed file. If such a file can't be created for a temporary reason,
+/// the test succeeds.
+///
 /// # Errors
-/// Where new files can't be leased, or made without a name.
+/// If new files can't be leased, or can't be created without a name.
 fn lease_of_new_file(lower: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
     use Errno as E;
     let (entry, opened) = match lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE) {
@@ -135,7 +138,7 @@ fn lease_of_new_file(lower: &dyn FileSystem, request: &Request) -> fslab_vfs::Re
     };
     let ino = entry.attr.ino;
     let leased = lower.take_lease(ino, opened.handle);
-    // Its end ends the lease.
+    // Releasing the handle ends the lease.
     let closed = lower.release(request, ino, opened.handle);
     lower.forget(ino, 1);
     closed.and(leased)

@@ -2,8 +2,8 @@
 //! rebuild it.
 //!
 //! The tree is an object like a file: its contents are entries, one after the other. It is written
-//! while the tree is in use. Files that are made or changed meanwhile are in the next one; files
-//! that are renamed meanwhile have a further entry at the end, under their new name.
+//! while the tree is in use. Files that are created or changed meanwhile are in the next archived
+//! tree. Files that are renamed meanwhile have a further entry at the end, under their new name.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// Trees that each archive keeps, however old they are.
+/// Number of newest trees that each archive keeps, however old they are.
 const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -37,29 +37,29 @@ const DAY_SECONDS: i64 = 24 * 3600;
 const MISSED: &str = "not everything that got another name while the tree was walked is in the \
                       archived tree; archive it once more";
 
-/// What an archived tree has.
+/// The result of archiving a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchivedTree {
-    /// Files, directories and whatever else has a name.
+    /// Number of files, directories and other names.
     pub entries: u64,
-    /// What is not in it, or not as it is, and why.
+    /// Parts that are missing or incomplete, with the reason.
     pub problems: Vec<String>,
 }
 
-/// Entries on their way into a tree.
+/// Entries that are collected for an archived tree.
 #[derive(Default)]
 struct Entries {
     spool: Spool,
     made: ArchivedTree,
-    /// The first walk is done: these got other names meanwhile.
+    /// Whether the first walk is done. Entries then belong to inodes that were renamed meanwhile.
     is_behind: bool,
 }
 
 impl Tier {
-    /// Writes the tree as it is into every archive that takes copies.
+    /// Writes the present tree to archives, as many as copies are required.
     ///
     /// # Errors
-    /// What the file system below or an archive answers.
+    /// Errors of the file system below and of archives.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
         self.check_copy_targets()?;
         let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
@@ -103,8 +103,8 @@ impl Tier {
         Ok(Visit::Descend)
     }
 
-    /// Writes no entry for a file that was removed meanwhile. Attributes that can't be read are
-    /// left out of the entry: an entry without them is better than none.
+    /// Adds an entry for a file, unless it was removed meanwhile. If its xattrs can't be read, the
+    /// entry has none, which is better than no entry.
     fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
         let archived = self.archived_as(place.found, place.path)?;
         let attr = &place.found.attr;
@@ -124,7 +124,7 @@ impl Tier {
         entries.spool.put(&TreeEntry { attributes, size: attr.size, archived }.encode())
     }
 
-    /// Whether something has the name under which it was found behind the walk.
+    /// Whether a renamed inode still has the name under which it was found after the walk.
     fn is_still_there(&self, place: &WalkEntry<'_>) -> bool {
         let found = Found::at(&self.lower, place.path);
         found.is_ok_and(|found| found.ino() == place.found.ino())
@@ -135,14 +135,15 @@ impl Tier {
         attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
     }
 
-    /// A number below those of all objects that the tree may not name yet: of what is on its way
-    /// while the tree is walked, too. Versions that only move to another object are no younger for
-    /// it, and are found wherever they lie: a tree that stood behind them would look outdated.
+    /// Returns a sequence below those of all objects that the tree may not name yet, including
+    /// uploads in progress during the walk. Versions that are only being moved to another object do
+    /// not count. They are no newer, and a rebuild finds them anywhere; a lower sequence would make
+    /// the tree look outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            // What an engine before this one left may be named by the file: the walk tells.
+            // Files may name pending objects of earlier engines; the walk finds those.
             if row.state == ObjectState::Pending
                 && row.version.sequence > self.outbound.first_sequence
             {
@@ -161,8 +162,8 @@ impl Tier {
         Ok(first.map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 
-    /// What archives have of a file. Where that can't be told there is no tree: one that says that
-    /// they have nothing would take the place of those that name it.
+    /// Returns the archived version of a file. If its residency can't be read, archiving the tree
+    /// fails. Otherwise the new tree would name no version, and replace trees that do.
     fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
         if found.attr.kind != FileKind::Regular {
             return Ok(None);
@@ -214,8 +215,8 @@ impl Tier {
         Ok(container)
     }
 
-    /// Keeps the one that was just made, whatever date it has, the last few, and some of those that
-    /// are as old as versions are kept.
+    /// Deletes old trees. Keeps the new one, whatever its date, the last few, and some of those
+    /// within the retention time of versions.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));
@@ -230,8 +231,9 @@ impl Tier {
     }
 }
 
-/// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
-/// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
+/// Returns the greatest sequence of an archived tree. The catalogue may have been lost since that
+/// tree was archived, and the clock may have been ahead then. A rebuild uses the tree with the
+/// greatest sequence.
 pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
@@ -248,8 +250,8 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     last
 }
 
-/// Which trees are kept, of the last one to the first: the last few, and where versions are kept
-/// for longer, one a day of a week and one a week before that.
+/// Returns which trees are kept, from the newest to the oldest. The newest few are kept. Within the
+/// retention time, one a day is kept for a week, and before that one a week.
 fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
     let mut times = HashSet::new();
     let is_kept = |(number, created): (usize, &Timestamp)| {
@@ -266,7 +268,8 @@ fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Trees that an archive has when one was made every hour for so many days.
+    /// Returns the ages in hours of the trees in an archive, if one was archived every hour for
+    /// this many days.
     fn after(days: i64, keep_days: u64) -> Vec<i64> {
         let keep = Duration::from_secs(keep_days * DAY_SECONDS as u64);
         let mut trees: Vec<Timestamp> = Vec::new();

@@ -1,4 +1,5 @@
-//! Removing names of files: with the last name, the object of a file is kept until it expires.
+//! Removing names of files. When the last name is removed, the file's object is kept until it
+//! expires.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use crate::id::Id;
 use crate::lower::Found;
 
 impl Tier {
-    /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
+    /// Removes a name of a file. With the last name, its object is recorded as unneeded.
     ///
-    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the
-    /// object which goes, or finds that the file has no name any more.
+    /// The file's state is locked, so its xattr can't change meanwhile. An archiving or move that
+    /// finished before determines the object; a later one finds that the file has no name.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),
@@ -31,8 +32,8 @@ impl Tier {
         Ok(done)
     }
 
-    /// The object that a file names which is at rest, if it has one name left. What can't be told
-    /// is left to a scan.
+    /// Returns the object of a file that has only one name left. The caller holds the lock of its
+    /// state. If this can't be determined, a scan does it.
     fn last_to_name(&self, ino: Ino) -> Option<Id> {
         let residency = self.residency_at_rest(ino).ok()??;
         let attr = self.lower.getattr(&self.request(), ino, None).ok()?;
@@ -40,7 +41,7 @@ impl Tier {
         (is_own && attr.links == 1).then_some(residency.version.object)
     }
 
-    /// The last name of a file is gone: its object is kept for as long as such are.
+    /// Records that the last name of a file was removed. Its object is kept for the retention time.
     fn removed(&self, object: Id) {
         self.lifecycle.note_change();
         let since = self.around.calendar.now();

@@ -1,9 +1,9 @@
-//! Renames during a scan. A file that moves from a place that the walk has not reached to one that
-//! it has passed would be missed, and its object taken for unneeded.
+//! Renames during a scan. A file that moves from an unvisited place to a visited one would be
+//! missed by the walk, and its object recorded as unneeded.
 //!
-//! So everything that got a new name is visited after the walk, with everything in it, and once
-//! only: what moves into it later gets a new name itself. Otherwise a program that renames a file
-//! again and again would keep a scan from ending.
+//! So everything that got a new name is visited after the walk, with its contents. It is visited
+//! only once: an inode that is moved into it later gets a new name itself. Otherwise a program that
+//! renames a file repeatedly would keep a scan from ending.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,31 +16,31 @@ use crate::engine::tree::walk::{Visit, Visitor};
 use crate::error::Error;
 use crate::lower::{Found, is_missing};
 
-/// Inodes that a scan remembers because they got another name: some 40 MB of them.
+/// Maximum number of renamed inodes that a scan remembers, which take some 40 MB.
 const NOTED_MAX: usize = 1 << 16;
 
-/// What got another name during a scan.
+/// Inodes that were renamed during a scan.
 #[derive(Default)]
 pub(super) struct Renames {
-    /// One scan at a time.
+    /// Serializes scans.
     scanning: Mutex<()>,
-    /// Held by whoever changes names, until that is noted.
+    /// Held for reading while a name changes, until the change is noted.
     under_way: RwLock<()>,
-    /// Nothing while nobody scans.
+    /// `None` while no scan is running.
     noted: Mutex<Option<Noted>>,
 }
 
 /// Inodes that got another name since a scan began.
 #[derive(Default)]
 struct Noted {
-    /// Whether each was looked at behind the walk. A number may be used again: then for a file that
-    /// was made meanwhile, and needs not be seen.
+    /// Whether each inode was visited after the walk. A number may be reused, but only for a file
+    /// created meanwhile, which needs no visit.
     inodes: HashMap<Ino, bool>,
-    /// Those that are to be looked at.
+    /// Inodes that are still to be visited.
     pending: Vec<Found>,
-    /// Something got another name and is not among them.
+    /// Whether a renamed inode is not among them.
     has_gaps: bool,
-    /// They are looked at by now.
+    /// Whether the walk has ended and the renamed inodes are being visited.
     is_behind: bool,
 }
 
@@ -57,14 +57,14 @@ impl Noted {
         }
     }
 
-    /// Whether an inode is to be looked at behind the walk, as it is now.
+    /// Whether an inode is to be visited after the walk; marks it as visited.
     fn is_new(&mut self, ino: Ino) -> bool {
         self.inodes.get_mut(&ino).is_none_or(|was_seen| !std::mem::replace(was_seen, true))
     }
 }
 
 impl Tier {
-    /// Gives something new names, and notes where they are if somebody scans.
+    /// Creates or changes names, and notes their inodes if a scan is running.
     pub(crate) fn naming<T>(
         &self,
         names: &[(Ino, Name<'_>)],
@@ -85,7 +85,7 @@ impl Tier {
         let Some(noted) = &mut *noted else { return };
         match found {
             Ok(found) => noted.add(found),
-            // Whoever gave it a further name notes that.
+            // The name was changed again, and that change notes the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a scan can't look at what got another name");
@@ -94,10 +94,11 @@ impl Tier {
         }
     }
 
-    /// Walks the whole tree, and whatever got another name meanwhile.
+    /// Walks the whole tree, and then everything that was renamed meanwhile. Returns the number of
+    /// skipped directories.
     ///
     /// # Errors
-    /// Where something may have been missed, too.
+    /// As [`Self::walk_through`]; also if something may have been missed.
     pub(super) fn walk_all(
         &self,
         request: &Request,
@@ -107,10 +108,10 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// The same; returns whether nothing was missed.
+    /// Does the same; also returns whether nothing was missed.
     ///
     /// # Errors
-    /// What the file system below or `visit` answers; [`Error::Interrupted`].
+    /// Errors of the file system below and of `visit`; [`Error::Interrupted`].
     pub(super) fn walk_through(
         &self,
         request: &Request,
@@ -139,12 +140,13 @@ impl Tier {
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
-    /// Whether a walk is at what got another name.
+    /// Whether the walk has reached the renamed inodes.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
-    /// Nothing once everybody who changes names was waited for and had noted nothing more.
+    /// Returns the next noted inode. Before it returns `None`, it waits for names that are being
+    /// changed.
     fn next_noted(&self) -> Option<Found> {
         let next = || self.tree.renames.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
         if let Some(found) = next() {
@@ -154,7 +156,8 @@ impl Tier {
         next()
     }
 
-    /// From the root of the tree, where the file system below can tell.
+    /// Returns the path from the root of the tree, if the file system below knows it; otherwise an
+    /// empty path.
     fn path_of(&self, found: &Found) -> Vec<u8> {
         use std::os::unix::ffi::OsStrExt;
         let below = |ino| self.lower.path_below(ino);

@@ -22,30 +22,33 @@ use crate::stored::residency::{Residency, Unreadable};
 /// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Those of them that archives hold.
+    /// Number of archived files among them.
     pub archived: u64,
     /// Files whose bytes are partly or wholly offline.
     pub offline: u64,
-    /// Files that can't be used, because their residency is damaged or another file's.
+    /// Files that can't be used, because their residency is damaged or that of another file.
     pub damaged: Vec<String>,
-    /// Those of them that may name any object: while there is one, nothing is said to be unneeded.
+    /// Number of damaged files that may name any object. If there are any, no object is recorded as
+    /// unneeded.
     pub unknown: u64,
-    /// Rows that the catalogue had lost, or had otherwise.
+    /// Rows that were missing or different in the catalogue.
     pub repaired: u64,
-    /// Objects in archives that no file needs: they go after the delay.
+    /// Objects in archives that no file needs. They are deleted after the retention time.
     pub unneeded: u64,
     /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
-    /// Names changed behind the scan, where nobody told of them: nothing is said to be unneeded.
+    /// Whether names may have changed unnoticed during the scan. No object is then recorded as
+    /// unneeded.
     pub is_overtaken: bool,
-    /// Files or directories of others were walked past: who needs what can't be told of all.
+    /// Whether files or directories of other users were skipped. Objects without a row may then be
+    /// needed.
     is_partly_hidden: bool,
 }
 
 impl Scanned {
-    /// Whether all objects that files name were met.
+    /// Whether all objects named by files were found.
     fn has_met_all(&self) -> bool {
         self.unknown == 0 && !self.is_overtaken
     }
@@ -55,7 +58,7 @@ impl Scanned {
 const BATCH: usize = 500;
 
 impl Tier {
-    /// Scans the tree, then the archives, and returns all that was found.
+    /// Scans the tree and then the archives, and returns the results.
     ///
     /// # Errors
     /// As [`Self::scan_with_progress`].
@@ -65,11 +68,11 @@ impl Tier {
 
     /// Scans the tree, then the archives.
     ///
-    /// Nobody repacks or expires meanwhile: what moved behind the scan would look as if no file
-    /// named it, and what it had seen before as if it were needed still.
+    /// Nothing is repacked or expired meanwhile. An object moved behind the scan would seem
+    /// unneeded, and one that the scan saw earlier would seem needed.
     ///
     /// # Errors
-    /// What the file system below, the catalogue, an archive or `heard` answers.
+    /// Errors of the file system below, the catalogue, archives and `heard`.
     pub fn scan_with_progress(
         self: &Arc<Self>,
         request: &Request,
@@ -88,11 +91,12 @@ impl Tier {
         let skipped = scan.files(heard)?;
         scan.retire_unseen(skipped)?;
         scan.note_ended()?;
-        // What has no row may be needed where it can't be looked.
+        // An object without a row may be needed by a file that can't be examined.
         scan.found.is_partly_hidden = skipped > 0 || !scan.foreign.is_empty();
         scan.found.missing = self.missing_archives()?;
         heard(&mut scan.found)?;
-        // What no file here needs of archives that another tree writes to may be that one's.
+        // An object that no file here needs may belong to another tree, if that tree writes to the
+        // archive.
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
         }
@@ -104,7 +108,7 @@ impl Tier {
         self.files.all().into_iter().filter_map(object).collect()
     }
 
-    /// Inodes of files on their way into archives.
+    /// Returns the inodes of files that are being archived.
     fn inodes_archived(&self) -> Result<HashSet<Id>> {
         let mut inodes = HashSet::new();
         for file in self.files.all().iter().filter(|file| file.lock().is_archiving) {
@@ -120,17 +124,18 @@ impl Tier {
     }
 }
 
-/// A scan that is under way.
+/// A running scan.
 struct Scan<'a> {
     tier: &'a Arc<Tier>,
     request: &'a Request,
     number: u64,
     found: Scanned,
-    /// Rows to be written, by their objects.
+    /// Changed rows to be written, by object.
     changes: BTreeMap<Id, RowChange>,
-    /// Inodes of others' files. Whatever their marks say, anybody may have written that.
+    /// Inodes of other users' files. Their xattrs are ignored, because anybody may have written
+    /// those.
     foreign: HashSet<Id>,
-    /// Containers of which an archive has damaged parts: another may have them whole.
+    /// Containers with damaged parts in one archive; another archive may have them whole.
     in_part: HashSet<Id>,
 }
 
@@ -172,8 +177,9 @@ impl Scan<'_> {
         self.tier.catalogue.put_where_still(std::mem::take(&mut self.changes).values())
     }
 
-    /// The tree was walked. Where a file could not tell what it names, that may be any object; and
-    /// so may what a file names that moved behind the walk.
+    /// Records that the tree was walked. If a file's residency is unreadable, it may name any
+    /// object, so the scan's number is not recorded. If a file may have moved behind the walk,
+    /// nothing is recorded.
     fn note_ended(&self) -> Result<()> {
         if self.found.is_overtaken {
             return Ok(());
@@ -193,9 +199,9 @@ impl Scan<'_> {
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
                 self.note_damaged(place, &"a copy of another file, made behind the mount");
-                // A stub on another inode can't be used. Where a tree was moved, the stub is all
-                // that is left of its file, so its object is kept as long as the stub exists. Where
-                // the scan finds the file itself, the catalogue's row describes that file.
+                // A stub on another inode can't be used. If a tree was moved, the stub is all that
+                // is left of its file. Its object is then kept as long as the stub exists. If the
+                // scan finds the file itself, the catalogue's row describes that file.
                 let is_seen =
                     |row: &ObjectRow| row.seen == self.number && row.state == ObjectState::Live;
                 let object = residency.version.object;
@@ -209,7 +215,7 @@ impl Scan<'_> {
             return Ok(());
         }
         if residency.moving {
-            // Looked at, it gets its time back.
+            // Loading the state restores the file's modification time.
             let used = tier.enter(attr.ino);
             drop(tier.state(&used.file).map_err(Error::below(place.path))?);
         }
@@ -218,7 +224,7 @@ impl Scan<'_> {
         self.found.archived += 1;
         self.found.offline += u64::from(!residency.offline.is_empty());
         let RowChange { before, after } = self.change_of(place, residency, before);
-        // A file that was looked at twice is where it was found last.
+        // A file that was visited twice gets the path where it was found last.
         let known = self.changes.entry(after.version.object);
         let known = known.or_insert_with(|| RowChange { before, after: after.clone() });
         known.after = after;
@@ -229,8 +235,8 @@ impl Scan<'_> {
         self.found.damaged.push(format!("{}: {what}", shown(place.path)));
     }
 
-    /// What a file says, and what the catalogue said of its object at some moment at which the file
-    /// was there and said it: who changes the one and then the other later is seen to have done so.
+    /// Returns a file's residency and the catalogue's row of its object, as both were at one
+    /// moment. So a later change of both is recognized as later.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,
@@ -248,7 +254,7 @@ impl Scan<'_> {
                     residency = again;
                 }
                 Some(again) if !is_gone => return Ok(Some((again, row))),
-                // Whoever took its last name says so.
+                // The removal of the last name records that itself.
                 _ => return Ok(None),
             }
         }
@@ -282,11 +288,12 @@ impl Scan<'_> {
         RowChange { before, after }
     }
 
-    /// Rows of objects that no file names, and of which nobody said anything since the scan began:
-    /// a clock could be set back meanwhile, and does not tell that. A file that can't tell what it
-    /// names may have any name by now, and so may name any of them. Where there are directories
-    /// into which nobody may look, what was not met may have been moved into one of them; what is
-    /// another user's by now has its mark still.
+    /// Records objects as removed that no file names, if nothing was recorded about them since the
+    /// scan began. Scan numbers show this and not times, because a clock can be set back.
+    ///
+    /// Nothing is recorded if an unreadable file may name any of the objects. If directories were
+    /// skipped, an object that was not found may belong to a file in one of them. A file that now
+    /// belongs to another user still has its xattr.
     fn retire_unseen(&mut self, skipped: u64) -> Result<()> {
         if !self.found.has_met_all() {
             return Ok(());
@@ -298,9 +305,10 @@ impl Scan<'_> {
         };
         let (tier, mut behind) = (self.tier, None);
         loop {
-            // Who ends meanwhile has said something of his, and who begins is there afterwards.
+            // An upload that ends meanwhile has recorded its object; one that begins meanwhile is
+            // in the second list.
             let mut archived = tier.inodes_archived()?;
-            // However many rows there are, the others wait in the catalogue.
+            // Rows are handled in batches, which bounds memory use.
             let mut unseen = Vec::new();
             tier.catalogue.for_some(behind, &mut |row| {
                 unseen.extend(is_unseen(&row).then_some(row));
@@ -324,7 +332,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Scans an archive, as long as it can be reached.
+    /// Scans an archive while it is available.
     fn archive(
         &mut self,
         archive: &Arc<dyn Archive>,
@@ -389,7 +397,7 @@ impl Scan<'_> {
                     seen: 0,
                     path: reader.attributes().path.clone(),
                 }),
-                // The others of a bundle are as good as ever.
+                // The other members of a bundle are not affected by a damaged one.
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => self.found.damaged.push(error.to_string()),
             }

@@ -1,4 +1,4 @@
-//! Scans of a tree that is not mounted: programs change it directly, so the scan is not told of
+//! Scans of a tree that is not mounted. Programs change it directly, so the scan is not notified of
 //! renames. The times of directories show them: each change of a name sets the directory's
 //! modification time.
 
@@ -10,7 +10,7 @@ use crate::engine::{Tier, Visit};
 use crate::environment::InodeIdentity;
 use crate::error::Result;
 
-/// What directories say, in whatever order they were met.
+/// A digest of directories and their modification times, independent of their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Directories {
     count: u64,
@@ -18,7 +18,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Adds what a directory says before it is listed; none for what is none.
+    /// Adds a directory as it is before it is listed; ignores other inodes.
     pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;
@@ -35,13 +35,13 @@ impl Directories {
 }
 
 impl Tier {
-    /// From here on programs use the tree through a file system that tells of names that change.
+    /// Records that programs now use the tree through the mount, which notes changed names.
     pub(crate) fn is_served_from_now_on(&self) {
         self.tree.is_served.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a walk has met every file, by what directories said before each was listed: none has
-    /// moved behind it.
+    /// Whether a walk has met every file. `listed` has the directories as they were before each was
+    /// listed; the walk is complete if none has changed since.
     ///
     /// # Errors
     /// Errors of the file system below.

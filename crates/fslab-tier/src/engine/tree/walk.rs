@@ -1,8 +1,8 @@
-//! Walks of a tree, in order of names. Memory: one path, and the remaining names of each directory
-//! on it. The walk is not recursive, since users decide how deep a tree is.
+//! Walks of a tree, in order of names. Memory holds one path, and the remaining names of each
+//! directory on it. The walk is not recursive, since users decide how deep a tree is.
 //!
 //! A user's tier skips directories of other users that it may not read, such as the `lost+found` of
-//! a disk, and counts them: files that were archived before are kept.
+//! a disk, and counts them. Archived versions of files in them are kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,54 +13,53 @@ use crate::engine::Tier;
 use crate::error::{Error, Result, shown};
 use crate::lower::{Found, is_missing, names};
 
-/// Something met on a walk.
+/// An entry met on a walk.
 pub struct WalkEntry<'a> {
-    /// From the root of the tree.
+    /// The path from the root of the tree.
     pub path: &'a [u8],
-    /// What is there.
+    /// The inode.
     pub found: &'a Found,
 }
 
-/// Where a walk goes on.
+/// How a walk continues after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// With what is in this directory.
+    /// With the contents of this directory.
     Descend,
-    /// Behind it.
+    /// Without the contents of this directory.
     Skip,
 }
 
-/// Called with each place of a walk.
+/// Called with each entry of a walk.
 pub(super) type Visitor<'a> = dyn FnMut(WalkEntry<'_>) -> Result<Visit> + 'a;
 
-/// Called with each place of a walk, and with why there is one that can't be looked at.
+/// Called with each entry of a walk, and with the error of each entry that can't be examined.
 pub(crate) type Looker<'a> = dyn FnMut(Result<WalkEntry<'_>>) -> Result<Visit> + 'a;
 
-/// A directory on the way to where a walk is.
+/// A directory on the path to the present entry.
 struct Level {
     directory: Found,
-    /// Of its path, in bytes.
+    /// Length of its path in bytes.
     path_length: usize,
-    /// Those that are left.
+    /// The remaining names.
     names: std::vec::IntoIter<OsString>,
 }
 
 impl Tier {
-    /// Calls `visit` with what a path stands for and everything below it, directories before what
-    /// is in them. What goes meanwhile is left out. Returns the number of directories that it
-    /// skipped.
+    /// Calls `visit` with the entry at a path and everything below it, directories before their
+    /// contents. Entries that are removed meanwhile are left out. Returns the number of skipped
+    /// directories.
     ///
     /// # Errors
-    /// What the file system below or `visit` answers; [`Error::Interrupted`].
+    /// Errors of the file system below and of `visit`; [`Error::Interrupted`].
     pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<u64> {
         self.walk_on(path, request, &mut |place| visit(place?))
     }
 
-    /// The same for who goes on where something can't be looked at: `look` is told, and the walk
-    /// goes on behind it.
+    /// Walks like [`Self::walk`], but passes errors of entries to `look` and continues behind them.
     ///
     /// # Errors
-    /// What `look` answers, and where the path itself can't be looked at; [`Error::Interrupted`].
+    /// Errors of `look` and of the path itself; [`Error::Interrupted`].
     pub(crate) fn walk_on(
         &self,
         path: &[u8],
@@ -95,7 +94,7 @@ impl Tier {
                     levels.extend(self.visit(&path, found, request, visit, &mut skipped)?)
                 }
                 Err(error) if is_missing(&error) => {}
-                // Names can be read there, and nothing else.
+                // The directory allows reading its names, but not examining its entries.
                 Err(error) if self.is_closed(&level.directory, &error) => {
                     skip(&path[..level.path_length], &mut skipped);
                     levels.pop();
@@ -106,12 +105,12 @@ impl Tier {
         Ok(skipped)
     }
 
-    /// Whether a directory is one of others into which the user whose tier this is may not look.
+    /// Whether a directory is another user's and closed to the tier's user.
     fn is_closed(&self, directory: &Found, error: &fslab_vfs::Error) -> bool {
         error.errno() == Errno::ACCESS && !self.around.marks.are_believed(&directory.attr)
     }
 
-    /// Visits a place; returns the directory that it is, if the walk goes on with what is in it.
+    /// Visits an entry; returns its directory level if the walk continues with its contents.
     fn visit(
         &self,
         path: &[u8],
@@ -140,7 +139,7 @@ impl Tier {
     }
 }
 
-/// Skips a directory of others, of which nobody knows what is in it.
+/// Skips another user's directory with unknown contents.
 fn skip(path: &[u8], skipped: &mut u64) {
     tracing::warn!("{}: is another user's and closed; what is in it is left alone", shown(path));
     *skipped += 1;
