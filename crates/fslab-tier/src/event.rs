@@ -24,7 +24,7 @@ pub enum Event {
         /// What failed, and why.
         what: String,
     },
-    /// Where the bytes of a file are.
+    /// The residency of a file.
     State(FileSummary),
     /// How many bytes are resident, and how many archived.
     Usage {
@@ -133,7 +133,7 @@ pub struct WaitingProgram {
     pub program: Option<String>,
 }
 
-/// Where the bytes of a file are, and whether archives hold them.
+/// The residency of a file, and whether archives have its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residence {
@@ -171,7 +171,7 @@ impl Residence {
 pub struct FileSummary {
     /// The file.
     pub path: String,
-    /// Where its bytes are, and whether archives hold them.
+    /// Its residency, and whether archives have its bytes.
     pub state: Residence,
     /// Bytes of the file.
     pub bytes: u64,

@@ -1,9 +1,9 @@
 //! The home of a tier: a directory with its settings, its catalogue and its policy.
 //!
 //! ```text
-//! HOME/tier.toml         what the tier is
-//! HOME/catalogue.redb    what archives hold; can be lost
-//! HOME/policy.toml       what goes and when; written by its owner
+//! HOME/tier.toml         the settings of the tier
+//! HOME/catalogue.redb    the index of the archives; can be lost
+//! HOME/policy.toml       the files to archive and release, and when; written by the owner
 //! ```
 
 use std::fs;
@@ -139,7 +139,8 @@ impl TierDescription {
     }
 }
 
-/// Whether a tree is open to programs while it is not mounted, where released files read as zeros.
+/// Whether a tree is open to programs while it is not mounted. They would read released files as
+/// zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {
@@ -150,7 +151,7 @@ pub enum Umount {
     Open,
 }
 
-/// What released files show below the mount: see [`crate::poison`].
+/// The bytes that released files show below the mount: see [`crate::poison`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Poison {

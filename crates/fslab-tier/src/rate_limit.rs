@@ -103,7 +103,7 @@ impl Pace<'_> {
     /// Checks that the transfer was not cancelled.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] if it was cancelled.
     pub fn check(self) -> Result<()> {
         self.request.cancellation.check().or(Err(Error::Interrupted))
     }

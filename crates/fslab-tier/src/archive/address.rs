@@ -20,7 +20,7 @@ use crate::cleanup::Cleanup;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// Where an archive is, and of which kind it is.
+/// The kind and the place of an archive.
 #[derive(Clone)]
 pub struct ArchiveAddress {
     kind: &'static ArchiveKindSpec,

@@ -1,9 +1,9 @@
 //! A directory as an archive, on any file system, such as another disk or NFS.
 //!
 //! ```text
-//! DIRECTORY/archive.toml     what it is, and whose
-//! DIRECTORY/lease            locked by who writes, and says who that is
-//! DIRECTORY/writer.toml      which tree of the tier writes
+//! DIRECTORY/archive.toml     its description, with its identity and tier
+//! DIRECTORY/lease            locked by its writer and its readers; names the last writer
+//! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
 //! DIRECTORY/trees/ID         containers of trees
@@ -125,7 +125,7 @@ impl DirectoryArchive {
     /// meanwhile.
     ///
     /// # Errors
-    /// As [`Self::open_for`].
+    /// Like [`Self::open_for`].
     pub fn open(root: &Path, owner: Id) -> Result<Self> {
         Self::open_for(root, owner, None)
     }

@@ -23,7 +23,7 @@ use crate::stored::residency::Location;
 /// Bundles hold files only: an archived tree has a container of its own.
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// Where the objects of a container lie.
+/// The places of the objects in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// The objects, in the order of their offsets.

@@ -50,7 +50,7 @@ pub(crate) struct BlockSum {
 }
 
 impl BlockSum {
-    /// Whether these are the bytes of the block.
+    /// Returns whether these are the bytes of the block.
     pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
         let is_same = |hash: [u8; 32]| *blake3::hash(bytes).as_bytes() == hash;
         bytes.len() == self.length && self.hash.map_or_else(|| is_zero(bytes), is_same)
@@ -252,7 +252,7 @@ impl ObjectReader {
     /// The number of bytes that are read from the archive for a block.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub fn stored_bytes(&self, number: u64) -> crate::Result<u64> {
         let entry = self.entry(number)?;
         Ok(if entry.form == FORM_ZEROS { 0 } else { entry.stored_length.get().into() })
@@ -261,7 +261,7 @@ impl ObjectReader {
     /// Returns whether a block is stored as zeros.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub fn is_zeros(&self, number: u64) -> crate::Result<bool> {
         Ok(self.entry(number)?.form == FORM_ZEROS)
     }
@@ -269,7 +269,7 @@ impl ObjectReader {
     /// Returns the length and the hash of a block.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub(crate) fn block_sum(&self, number: u64) -> crate::Result<BlockSum> {
         let entry = self.entry(number)?;
         let hash = (entry.form != FORM_ZEROS).then_some(entry.hash);
@@ -279,7 +279,7 @@ impl ObjectReader {
     /// Returns where a block lies in the container; an empty range for zeros.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
         let entry = self.entry(number)?;
         let start = self.location.offset + entry.offset.get();

@@ -83,6 +83,8 @@ impl<'a> Cursor<'a> {
         Err(Corrupt("a number is too large"))
     }
 
+    /// Checks that the buffer is empty.
+    ///
     /// # Errors
     /// If bytes are left.
     pub fn end(self) -> Result<()> {

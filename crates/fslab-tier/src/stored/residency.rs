@@ -54,7 +54,7 @@ impl Version {
     }
 }
 
-/// Where the bytes of a file are.
+/// The residency of a file: where its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residency {
     /// The tier it belongs to.

@@ -140,7 +140,7 @@ fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
     assert!(client.contents(file.ino).unwrap() == contents());
 }
 
-/// A file of the right size with the xattr is what a released file leaves on the disk.
+/// A released file on the disk: the right size, and the xattr.
 fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
@@ -187,12 +187,13 @@ fn a_catalogue_is_read() {
     assert_eq!((&row.path[..], row.inode), (&b"directory/file"[..], Id([5; 16])));
 }
 
-/// Two files and what is in them.
+/// Returns the names and contents of two files.
 fn small() -> [(&'static str, Vec<u8>); 2] {
     [("one", noise(2, 1000)), ("two", b"a line of a file\n".repeat(100))]
 }
 
-/// The archive of a golden bundle, sealed or not, written anew where that is asked for.
+/// Opens the archive of a golden bundle, encrypted if a key is given. Writes it anew first if
+/// requested.
 fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     let root = golden(&format!("{name}-1"));
     if is_blessed(name) {

@@ -60,7 +60,8 @@ impl World {
         (Arc::clone(&tier), TierFs::new(tier))
     }
 
-    /// Three bundled files and a large one in the first archive, all offline, and the tree.
+    /// Makes a tier with three bundled files and a large one in the first archive, all offline, and
+    /// an archived tree.
     fn filled() -> Self {
         let world = Self::new();
         let (tier, fs) = world.open();

@@ -106,7 +106,7 @@ fn a_scan_ends_though_a_file_gets_another_name_whenever_it_is_looked_at() {
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     *lower.habit.lock() = None;
-    // By the walk, and once after it.
+    // The walk accesses it, and once more after its end.
     assert!(lower.looks.load(Ordering::SeqCst) < 10, "{:?}", lower.looks);
 }
 

@@ -183,8 +183,10 @@ fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }
 
+/// Returns a file if it is a regular file.
+///
 /// # Errors
-/// `InvalidData` where a file is none.
+/// `InvalidData` if it is not.
 pub(super) fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is no file")) }
 }

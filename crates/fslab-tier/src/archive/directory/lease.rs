@@ -16,7 +16,7 @@ use crate::private;
 
 pub(super) const LEASE: &str = "lease";
 
-/// What a tree may do with an archive.
+/// The access of a tree to an archive.
 pub(super) enum Right {
     /// Write, for as long as it holds the lease.
     Writes(File),
