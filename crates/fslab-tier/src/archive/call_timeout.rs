@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The lowest expected transfer rate. A call gets additional time for its bytes at this rate.
 const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 
-/// The same rate for finishing a container, which waits until all its bytes are durable.
+/// The corresponding rate for finishing a container, which waits until all bytes are durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
 /// Bytes of a container that are written in one call. Small containers are written in small pieces,
