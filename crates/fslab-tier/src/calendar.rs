@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fslab_vfs::Timestamp;
 
-/// A source of the time of day. Monotonic time comes from a [`Clock`].
+/// A source of the time of day. Monotonic time comes from a [`fslab_vfs::Clock`].
 pub trait Calendar: Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Timestamp;

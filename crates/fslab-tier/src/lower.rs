@@ -199,7 +199,7 @@ impl OwnFile {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
 
-    /// Returns the next offset, at or behind an offset, that may hold data.
+    /// Returns the next offset, at or behind an offset, that may hold data, or `None`.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -208,7 +208,8 @@ impl OwnFile {
         self.seek(from, SeekTo::Data, Some(from))
     }
 
-    /// Returns where the next hole begins, at or behind an offset; `None` if this is unknown.
+    /// Returns where the next hole begins, at or behind an offset. Returns `None` behind the end of
+    /// the file, or if it is unknown.
     ///
     /// # Errors
     /// Errors of the file system below.

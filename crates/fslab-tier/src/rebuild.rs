@@ -4,7 +4,7 @@
 //! 2. The newest complete archived tree provides names and attributes. Files become stubs, whose
 //!    bytes are recalled when they are read.
 //! 3. Newer objects are placed at the paths that they were archived from. They replace files that
-//!    this run made, but never files that existed before.
+//!    this run made, and whole stubs of an earlier version. Other existing files stay.
 //! 4. A file whose object is not where the archived tree says gets its latest version.
 //!
 //! Finally each object in the archives has a row in the catalogue. An object that no file names can
