@@ -1,15 +1,15 @@
 //! Archives: the trait, and a file for each kind.
 //!
 //! Users name an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists the
-//! kinds. `directory` is the only kind of this crate; the program adds those of others. Its folder
-//! holds what concerns directories: the lease and the file with the record of the writer. The
-//! record itself, which keeps two trees from writing to one archive, is in `writer_record`.
+//! kinds. `directory` is the only kind in this crate; the program adds others. The folder
+//! `directory` holds the lease and the file with the writer record. The record itself, which keeps
+//! two trees from writing to one archive, is in `writer_record`.
 //!
 //! Three wrappers fit any archive: `encryption` encrypts with a `key`, `unavailable` reconnects,
 //! and `call_timeout` limits the time of a call.
 //!
-//! An archive keeps *containers*, which are written once from beginning to end and then never
-//! changed. A container holds one object, or several in a row.
+//! An archive keeps *containers*, which are written once from beginning to end and never changed
+//! afterwards. A container holds one object, or several in a row.
 
 use std::io;
 use std::path::PathBuf;
@@ -57,10 +57,10 @@ pub use writer_record::{FoundRecord, WriterRecord};
 pub struct ArchiveEntry {
     /// Its identity.
     pub id: Id,
-    /// Where it is. Trees made before archives had URLs call it `path`.
+    /// Where it is. Homes made before archives had URLs call it `path`.
     #[serde(alias = "path")]
     pub address: ArchiveAddress,
-    /// The file with its key, where it is encrypted. The key itself is nowhere else.
+    /// The file with its key, if it is encrypted. The key itself is stored nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// How the tier uses it.
@@ -75,7 +75,7 @@ pub enum ArchiveUsage {
     /// It takes copies.
     #[default]
     Active,
-    /// It takes no new copies; those that it holds count, and are read, repaired and expired.
+    /// It takes no new copies; its copies still count, and are read, repaired and expired.
     Retired,
     /// It is not opened. Its entry stays, since files may name it as a holder of a copy.
     Detached,
@@ -89,7 +89,7 @@ impl ArchiveUsage {
     }
 }
 
-/// What a container is for; archives keep the kinds apart, so that trees are found quickly.
+/// The use of a container. Archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// Files.
@@ -101,10 +101,10 @@ pub enum ContainerKind {
 /// A container of an archive.
 pub type Container = (ContainerKind, Id);
 
-/// Somewhere to keep containers.
+/// A store of containers.
 ///
-/// Calls block for as long as the archive takes, which for a tape are minutes: only threads of
-/// their own call them. Errors are the system's; whoever calls names the archive.
+/// Calls block until the archive answers, which takes minutes for a tape. So only dedicated threads
+/// call them. Errors are those of the system; callers add the name of the archive.
 pub trait Archive: Send + Sync {
     /// Returns the identity of the archive, which it keeps when it is moved.
     fn id(&self) -> Id;
@@ -112,43 +112,44 @@ pub trait Archive: Send + Sync {
     /// Returns its name for messages.
     fn label(&self) -> &str;
 
-    /// Returns why it is read only, and what to do about it, if another tree writes to it. Then no
+    /// If another tree writes to it, returns why it is read-only, and what to do about it. Then no
     /// container may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Returns whether everything that it returns was written by a holder of its key.
+    /// Returns whether everything that it returns was written by somebody with its key.
     fn is_authentic(&self) -> bool {
         false
     }
 
-    /// Why it is unavailable, where it is: then calls answer `NotConnected`. Asks nobody.
+    /// Returns why it is unavailable, or `None` if it is not. While it is unavailable, calls fail
+    /// with `NotConnected`. Does not access the archive.
     fn why_unavailable(&self) -> Option<String> {
         None
     }
 
-    /// Returns whether each of its calls ends by itself once no bytes move for a while, so that a
+    /// Returns whether each of its calls ends by itself when no bytes move for a while. Then a
     /// limit on the whole time of a call would only break slow links.
     fn limits_its_calls(&self) -> bool {
         false
     }
 
-    /// Returns whether a call has not returned yet, as far as calls are counted.
+    /// Returns whether a call has not returned yet; `false` if calls are not counted.
     fn is_busy(&self) -> bool {
         false
     }
 
-    /// Checks that it is where it was. If it is not, no container counts as missing.
+    /// Checks that it is still at its place. If it is not, no container counts as missing.
     ///
     /// # Errors
-    /// What is there instead.
+    /// What was found at its place instead.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Looks for one that is unavailable, now and then; `true` where it came back since this was
-    /// asked.
+    /// Tries from time to time to reach an unavailable archive. Returns `true` if it became
+    /// available since the last call.
     fn look(&self) -> bool {
         false
     }
@@ -159,16 +160,16 @@ pub trait Archive: Send + Sync {
     /// Errors of the system.
     fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>>;
 
-    /// Reads at an offset; fewer bytes than asked only at the end.
+    /// Reads at an offset. Fewer bytes than requested are returned only at the end.
     ///
     /// # Errors
-    /// `NotFound` where there is no such container.
+    /// `NotFound` if the container does not exist.
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Bytes of a container.
+    /// Returns the length of a container in bytes.
     ///
     /// # Errors
-    /// `NotFound` where there is no such container.
+    /// `NotFound` if the container does not exist.
     fn length(&self, container: Container) -> io::Result<u64>;
 
     /// Calls `visit` with each container of a kind and its length.
@@ -177,12 +178,12 @@ pub trait Archive: Send + Sync {
     /// Errors of the system.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
-    /// Drops cached data of a container, so that the next read shows its present bytes.
+    /// Drops cached data of a container, so that the next read returns its present bytes.
     fn forget(&self, container: Container) {
         let _ = container;
     }
 
-    /// Deletes a container; succeeds if there is none.
+    /// Deletes a container; succeeds if it does not exist.
     ///
     /// # Errors
     /// Errors of the system.
@@ -193,7 +194,7 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns where a part of a container lies, for the order of recalls: medium, and place on it.
+    /// Returns where a part of a container lies, to order recalls: the medium, and the place on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
@@ -211,6 +212,6 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system; the container is then not there.
+    /// Errors of the system; then the container does not exist.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

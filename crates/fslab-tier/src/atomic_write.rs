@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::private;
 
-/// Writes a small file so that it is there with its contents, or not at all.
+/// Writes a small file atomically: after a crash it has its old or its new contents.
 pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let written = write_synced(&beside, contents).and_then(|()| fs::rename(&beside, path));
     if let Err(error) = written {
-        // What could not be made needs not be removed.
+        // If the file was never created, there is nothing to remove, and the error does not matter.
         fs::remove_file(&beside).unwrap_or_default();
         return Err(error);
     }
@@ -19,7 +19,7 @@ pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
 }
 
 fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
-    // What an earlier try has left makes room, and so does a link, which leads elsewhere.
+    // Removes the leftover of an earlier attempt. It may be a symbolic link to another place.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -29,7 +29,7 @@ fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes the name of something durable: it is when its directory is.
+/// Makes the name of a file durable, by syncing its directory.
 pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use fslab_vfs::Timestamp;
 
-/// Tells the time of day. Monotonic time comes from a [`Clock`].
+/// A source of the time of day. Monotonic time comes from a [`fslab_vfs::Clock`].
 pub trait Calendar: Send + Sync {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// Returns how long ago something was; zero if the clock was set back.
+/// Returns the time since `since`, in whole seconds; zero if the clock was set back.
 #[must_use]
 pub fn age(since: Timestamp, now: Timestamp) -> Duration {
     let seconds = u64::try_from(now.seconds.saturating_sub(since.seconds)).unwrap_or(0);

@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-/// Files and directories that were not there before; removed, unless all went well. A directory
-/// that somebody has put something into stays.
+/// Files and directories that a command made. They are removed on drop, unless [`Self::keep`] was
+/// called. A directory into which somebody else put files stays.
 #[derive(Default)]
 #[must_use = "dropped, it removes what was made"]
 pub struct Cleanup {
@@ -13,7 +13,7 @@ pub struct Cleanup {
     others: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Which of a directory and of such names in it are not there.
+/// Returns those of a directory and of the given names in it that do not exist.
 pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
     let inside = names.iter().map(|name| directory.join(name));
     let is_absent = |path: &PathBuf| {
@@ -24,23 +24,23 @@ pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 impl Cleanup {
-    /// One that removes what is no path of this machine. The function reports its own failures.
+    /// Makes one that calls a function, for remote objects. The function reports its own failures.
     pub fn by(remove: impl FnOnce() + Send + 'static) -> Self {
         Self { paths: Vec::new(), others: vec![Box::new(remove)] }
     }
 
-    /// What was absent, once it was made by nobody else.
+    /// Adds paths that were absent and that this command has made since.
     pub(crate) fn add(&mut self, new: Vec<PathBuf>) {
         self.paths.extend(new);
     }
 
-    /// Removes what another one would remove, too.
+    /// Adds everything that another one would remove.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.paths.append(&mut other.paths);
         self.others.append(&mut other.others);
     }
 
-    /// All of it stays.
+    /// Keeps everything that was made.
     pub fn keep(mut self) {
         self.paths.clear();
         self.others.clear();

@@ -1,16 +1,16 @@
-//! Closing the root of a tree to programs that do not come through the mount.
+//! Closes the root of a tree to programs that do not use the mount.
 //!
 //! A released file is a hole below the mount, and a program that reads it there gets zeros without
-//! an error. So nobody may enter the root of a tier's tree: its mode is 0400, and an xattr keeps
+//! an error. So only root may enter the root of a tier's tree. Its mode is 0400, and an xattr keeps
 //! the mode that the mount shows. The root stays closed whether the tree is mounted or not, so
 //! nothing depends on an orderly end of the daemon.
 //!
-//! Root's engine enters a closed directory by its capabilities. An ordinary user's engine has none:
-//! there the root has mode 0700 while the engine works, and 0400 from its orderly end on.
+//! Root's engine enters a closed directory by its capabilities. The engine of an ordinary user has
+//! none. Its root has mode 0700 while the engine works, and 0400 after an orderly end.
 //!
-//! Invariant: the mode is kept durably before the root is closed, and the root is open again,
-//! durably, before the xattr goes. A root of any other mode was opened by its owner: that mode
-//! counts from then on.
+//! Invariant: the xattr with the mode is durable before the root is closed. The root is open again,
+//! durably, before the xattr is removed. A root with any other mode was opened by its owner, and
+//! that mode counts from then on.
 
 use std::ffi::OsStr;
 
@@ -35,23 +35,23 @@ const CHANGED: u32 = 0o777;
 #[derive(Debug)]
 pub(crate) struct ClosedRoot {
     marks: Marks,
-    /// None if the root is not closed.
+    /// The mode that the mount shows; `None` if the root is not closed.
     kept: Mutex<Option<Permissions>>,
 }
 
-/// How an engine is to treat the root of its tree.
+/// How an engine treats the root of its tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Treatment {
     /// Close it.
     Close,
-    /// Open it, where an earlier engine closed it.
+    /// Open it if an earlier engine closed it.
     Open,
     /// Leave it as it is.
     Leave,
 }
 
 impl ClosedRoot {
-    /// The root as it is.
+    /// Reads the present state of the root.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -96,7 +96,7 @@ impl ClosedRoot {
         if attr.permissions != below {
             set_mode(lower, &request, below)?;
         }
-        // Also where an engine was killed before it had synced this.
+        // Syncs even if nothing changed: an earlier engine may have been killed before its sync.
         sync_root(lower)
     }
 
@@ -121,7 +121,7 @@ impl ClosedRoot {
         close_to_owner(lower, self.marks)
     }
 
-    /// Attributes as the mount shows them.
+    /// Returns the attributes as the mount shows them.
     pub fn shown(&self, attr: Attr) -> Attr {
         match *self.kept.lock() {
             Some(mode) if attr.ino == Ino::ROOT => Attr { permissions: mode, ..attr },
@@ -129,7 +129,7 @@ impl ClosedRoot {
         }
     }
 
-    /// The value of an xattr of the root as the mount shows it.
+    /// Returns the value of an xattr of the root as the mount shows it.
     pub fn xattr_shown(&self, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
         match *self.kept.lock() {
             Some(mode) if name == acl::ACCESS => with_mode(&value, mode).unwrap_or(value),
@@ -137,7 +137,7 @@ impl ClosedRoot {
         }
     }
 
-    /// Sets attributes of the root. Of a closed one, the kept mode changes.
+    /// Sets attributes of the root. If it is closed, a new mode changes the kept mode.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -155,17 +155,17 @@ impl ClosedRoot {
         };
         let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
         let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
-        // Without special bits that the file system below did not grant.
+        // Omits special bits that the file system below did not grant.
         let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
         *kept = Some(mode);
         lower.getattr(request, Ino::ROOT, handle)
     }
 
-    /// Sets an xattr of the root. An access list of a closed one changes the kept mode.
+    /// Sets an xattr of the root. If it is closed, an access list changes the kept mode.
     ///
     /// # Errors
-    /// `EINVAL` for a value that is no access list, and errors of the file system below.
+    /// `EINVAL` for a value that is not an access list, and errors of the file system below.
     pub fn set_xattr(
         &self,
         lower: &dyn FileSystem,
@@ -197,15 +197,15 @@ impl ClosedRoot {
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 
-    /// The mode of a closed root in the file system below. It keeps the special bits of `mode`,
-    /// because new files in a directory depend on them.
+    /// Returns the mode of a closed root in the file system below. It keeps the special bits of
+    /// `mode`, because new files in a directory depend on them.
     fn below(&self, mode: Permissions) -> Permissions {
         let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
         with_special_bits(Permissions::new(closed), mode)
     }
 }
 
-/// Opens the closed root of an ordinary user's tree to its owner, before an engine works on it.
+/// Opens the closed root of an ordinary user's tree to its owner before an engine works on it.
 ///
 /// # Errors
 /// Errors of the file system below.
@@ -234,7 +234,7 @@ pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     sync_root(tree)
 }
 
-/// Whether only [`open_to_owner`] lets an engine work on a tree.
+/// Returns whether an engine can work on a tree only after [`open_to_owner`].
 ///
 /// # Errors
 /// Errors of the file system below.
@@ -244,7 +244,7 @@ pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
     Ok(is_closed && kept(tree, marks, &attr)?.is_some())
 }
 
-/// The mode that the xattr keeps, where the root is closed.
+/// Returns the mode in the xattr, if the root is closed.
 fn kept(tree: &dyn FileSystem, marks: Marks, attr: &Attr) -> Result<Option<Permissions>> {
     match attr.permissions.bits() & CHANGED {
         CLOSED | IN_USE => marks.read_mode(tree),
@@ -257,12 +257,12 @@ fn set_mode(tree: &dyn FileSystem, request: &Request, mode: Permissions) -> Resu
     tree.setattr(request, Ino::ROOT, None, &changes).map(drop)
 }
 
-/// A mode with the set-id and sticky bits of another one.
+/// Returns a mode with the set-id and sticky bits of another one.
 fn with_special_bits(mode: Permissions, special: Permissions) -> Permissions {
     Permissions::new(mode.bits() & CHANGED | special.bits() & !CHANGED)
 }
 
-/// An access list as it is after a change of the mode.
+/// Returns an access list adapted to a new mode.
 fn with_mode(list: &[u8], mode: Permissions) -> Option<Vec<u8>> {
     Some(Acl::parse(list).ok()??.with_mode(mode).to_bytes())
 }

@@ -1,4 +1,4 @@
-//! The list of programs that may not recall, such as indexers and `updatedb`. Their reads of
+//! The deny list: programs that may not recall, such as indexers and `updatedb`. Their reads of
 //! offline blocks fail at once, with the error of a recall that takes too long.
 
 use std::collections::HashSet;
@@ -8,30 +8,31 @@ use std::sync::Arc;
 use globset::{Glob, GlobMatcher};
 use parking_lot::Mutex;
 
-/// Bytes of a program's name that the kernel keeps.
+/// The number of bytes of a program's name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
-/// Programs whose first refusal is said; those of later ones are counted only.
+/// The number of programs whose first refusal is reported. Refusals of further programs are only
+/// counted.
 const TOLD_MAX: usize = 100;
 
-/// What a process runs.
+/// The program that a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// As the kernel calls it: at most 15 bytes.
+    /// Its name as the kernel shows it: at most 15 bytes.
     pub name: String,
-    /// Its file, where that can be seen.
+    /// Its file, if that can be read.
     pub executable: Option<PathBuf>,
-    /// The control groups it is in.
+    /// The control groups that it is in.
     pub groups: Vec<String>,
 }
 
-/// Tells what processes run.
+/// Looks up the programs of processes.
 pub trait Programs: Send + Sync {
-    /// What a process or thread runs; none if that can't be seen.
+    /// Returns the program of a process or thread, or `None` if it can't be read.
     fn of(&self, pid: u32) -> Option<Program>;
 }
 
-/// Programs that do not recall.
+/// The programs that may not recall.
 #[derive(Clone, Default)]
 pub struct DenyList {
     rules: Vec<Rule>,
@@ -46,22 +47,23 @@ impl std::fmt::Debug for DenyList {
 }
 
 impl DenyList {
-    /// Programs by name (`updatedb`), by their file (`/usr/libexec/tracker*`), or by control group
-    /// and those below it (`cgroup:/system.slice/plocate.service`).
+    /// Makes a list from its entries. An entry is a name (`updatedb`), a file
+    /// (`/usr/libexec/tracker*`), or a control group with those below it
+    /// (`cgroup:/system.slice/plocate.service`).
     ///
     /// # Errors
-    /// Which entry is none of these, and why.
+    /// The first entry that is none of these, and the reason.
     pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
         let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
         Ok(Self { rules, programs: Some(programs), ..Self::default() })
     }
 
-    /// The name of the program that a process runs, where that can be seen.
+    /// Returns the name of the program that a process runs, if it can be read.
     pub(crate) fn name_of(&self, pid: u32) -> Option<String> {
         Some(self.programs.as_ref()?.of(pid)?.name)
     }
 
-    /// The program that a process runs, if it does not recall.
+    /// Returns the program that a process runs, if it may not recall.
     pub(crate) fn refused(&self, pid: u32) -> Option<Program> {
         if self.rules.is_empty() {
             return None;
@@ -70,7 +72,7 @@ impl DenyList {
         self.rules.iter().any(|rule| rule.fits(&program)).then_some(program)
     }
 
-    /// Whether a refusal is to be said: the first one of each program.
+    /// Returns whether a refusal is to be reported: the first one of each program is.
     pub(crate) fn is_first(&self, program: &Program) -> bool {
         let mut told = self.told.lock();
         told.len() < TOLD_MAX && told.insert(program.name.clone())
@@ -117,7 +119,7 @@ impl Rule {
     }
 }
 
-/// What the kernel keeps of a name.
+/// Returns the part of a name that the kernel keeps.
 fn kept(name: &str) -> String {
     let end = (0..=NAME_BYTES.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
     name[..end.unwrap_or(0)].to_owned()

@@ -1,4 +1,4 @@
-//! What the engine may not fetch itself: clocks, random numbers, and whose program it is.
+//! The inputs that the engine may not fetch itself: clocks, random numbers, and the trusted xattrs.
 
 use std::sync::Arc;
 
@@ -9,33 +9,35 @@ use crate::id::Id;
 pub use crate::id::Identities;
 use crate::stored::Marks;
 
-/// What tells an inode below from every other one and from later uses of its number.
+/// A function that returns an identity of an inode, distinct from all other inodes and from later
+/// uses of its number.
 pub type InodeIdentity = fn(&Attr) -> Id;
 
-/// Clocks, random numbers, and whose program this is.
+/// Clocks, random numbers, and the kind of xattrs that this program trusts.
 #[derive(Clone)]
 pub struct Environment {
     /// For waiting.
     pub clock: Arc<dyn Clock>,
-    /// For dates in archives, ages and delays.
+    /// For dates in archives, ages and delays of days.
     pub calendar: Arc<dyn Calendar>,
     /// For new identities.
     pub identities: Arc<dyn Identities>,
-    /// What an inode is known by: [`inode_by_number_and_birth`], but in tests that move trees.
+    /// How an inode is identified: [`inode_by_number_and_birth`], except in tests that move trees.
     pub inode_identity: InodeIdentity,
-    /// Whose xattrs tell where bytes are.
+    /// The xattrs that are trusted to say where bytes are.
     pub marks: Marks,
 }
 
 impl Environment {
-    /// Whether an identity that was written down is that of an inode.
+    /// Returns whether a recorded identity is that of an inode.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
         written == (self.inode_identity)(attr)
     }
 
-    /// The same of the root of a tree. Where its birth is known, that decides alone, as there are
-    /// file systems on which numbers of directories don't last: a copy is born later.
+    /// Returns whether a recorded identity is that of the root of a tree. If the birth time is
+    /// known, it alone decides: some file systems do not keep the numbers of directories. A copy of
+    /// the tree has a later birth time.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
         let born = birth(written);
@@ -43,8 +45,8 @@ impl Environment {
     }
 }
 
-/// An inode is the number that the file system below knows it by in every session, and its time of
-/// birth, which tells it from who had the number before.
+/// Identifies an inode by its number, which the file system below keeps between sessions, and its
+/// birth time. The birth time distinguishes it from earlier inodes with this number.
 #[must_use]
 pub fn inode_by_number_and_birth(attr: &Attr) -> Id {
     let born = attr.created.unwrap_or_default();
@@ -55,7 +57,7 @@ pub fn inode_by_number_and_birth(attr: &Attr) -> Id {
     Id(id)
 }
 
-/// The birth in an identity.
+/// Returns the birth time in an identity; 0 if unknown.
 fn birth(id: Id) -> u64 {
     (u128::from_le_bytes(id.0) >> 64) as u64
 }

@@ -6,40 +6,40 @@ use std::str::Utf8Chunk;
 
 use crate::id::Id;
 
-/// What is stored is not what it should be.
+/// Why a stored record is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Corrupt(pub &'static str);
 
-/// The result of anything in this crate.
+/// The result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why tiering can't go on, in one line.
+/// An error of tiering, displayed as one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system below answered this.
+    /// The file system below failed.
     #[error("{path}: {source}")]
     Below {
         /// The file, from the root of the tree.
         path: String,
-        /// Why.
+        /// The cause.
         source: fslab_vfs::Error,
     },
-    /// A file of the tier's home could not be used.
+    /// A file of the tier's home, or another local file, could not be used.
     #[error("{}: {source}", path.display())]
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Settings can't be written as TOML: a path in them is no UTF-8.
+    /// Settings can't be written as TOML, because a path in them is not UTF-8.
     #[error("{}: can't be written: {source}", path.display())]
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<toml::ser::Error>,
     },
@@ -48,9 +48,9 @@ pub enum Error {
     Archive {
         /// The archive.
         archive: String,
-        /// What was read or written there.
+        /// The container that was read or written.
         container: Id,
-        /// What the system answered.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -59,10 +59,10 @@ pub enum Error {
     OthersArchive {
         /// The archive.
         archive: String,
-        /// Which tree, and what to do.
+        /// Which tree writes to it, and what to do.
         why: String,
     },
-    /// What an archive holds is not what was put there.
+    /// The contents of an archive differ from what was put there.
     #[error("archive {archive}, object {object}: {what}")]
     Damaged {
         /// The archive.
@@ -72,7 +72,7 @@ pub enum Error {
         /// What was found wrong.
         what: Corrupt,
     },
-    /// A directory is no archive.
+    /// A directory is not an archive.
     #[error("{}: {what}", path.display())]
     NoArchive {
         /// The directory.
@@ -80,7 +80,7 @@ pub enum Error {
         /// What was found instead, and what to do.
         what: String,
     },
-    /// A place on another machine is no archive, or can't be used as one.
+    /// A place on another machine is not an archive, or can't be used as one.
     #[error("{archive}: {what}")]
     NoRemoteArchive {
         /// Its address.
@@ -93,7 +93,7 @@ pub enum Error {
     Missing {
         /// The address of the archive.
         archive: String,
-        /// What is lacking, and what to do.
+        /// What is missing, and what to do.
         what: String,
     },
     /// An archive on another machine does not answer as it should.
@@ -101,11 +101,11 @@ pub enum Error {
     Remote {
         /// The address of the archive.
         archive: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The key of an archive is missing, or is none.
+    /// The key of an archive is missing, or the file given is not its key.
     #[error("{}: {what}", path.display())]
     Key {
         /// The archive, or the file with the key.
@@ -122,12 +122,12 @@ pub enum Error {
     TooFewArchives {
         /// Copies asked for.
         wanted: usize,
-        /// Archives there are.
+        /// Archives that can take one.
         found: usize,
-        /// Others that are unavailable.
+        /// Further archives, which are unavailable.
         unavailable: Vec<String>,
     },
-    /// Archives that are attached hold fewer copies than are asked for.
+    /// The attached archives hold fewer copies than requested.
     #[error(
         "{wanted} copies are asked for, and it has {found} in archives that are attached{}; \
              `fslab tier scrub` makes others",
@@ -141,10 +141,10 @@ pub enum Error {
         /// Archives with copies that are not attached.
         missing: Vec<String>,
     },
-    /// No archive that holds something is attached.
+    /// No attached archive holds the data.
     #[error("no archive that holds it is attached{}", besides(missing))]
     NoCopy {
-        /// Archives that hold it.
+        /// Archives that hold it and are not attached.
         missing: Vec<String>,
     },
     /// The catalogue failed.
@@ -152,11 +152,11 @@ pub enum Error {
     Catalogue {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<redb::Error>,
     },
-    /// The catalogue can't be read, as it is damaged or something else.
+    /// The catalogue can't be read: it is damaged, or not a catalogue.
     #[error(
         "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
         path.display()
@@ -164,11 +164,11 @@ pub enum Error {
     CatalogueUnreadable {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<redb::Error>,
     },
-    /// The catalogue holds something that is none of its own.
+    /// The catalogue contains an invalid record.
     #[error("catalogue {}: {what}; move it away and run `fslab tier scan`", path.display())]
     CatalogueDamaged {
         /// Its file.
@@ -176,7 +176,7 @@ pub enum Error {
         /// What is wrong.
         what: Corrupt,
     },
-    /// A file is archived, and the catalogue could not be told.
+    /// A file is archived, but this could not be recorded in the catalogue.
     #[error(
         "{path}: is archived, but the catalogue does not say so before the next start or scan: \
          {source}"
@@ -184,11 +184,11 @@ pub enum Error {
     Uncatalogued {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<Error>,
     },
-    /// A file of settings is wrong.
+    /// A settings file has an invalid entry.
     #[error("{}, line {line}: {what}", path.display())]
     Settings {
         /// The file.
@@ -198,13 +198,13 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// A home or a tree can't be used as asked.
+    /// A home, an archive or a tree can't be used as requested.
     #[error("{what}")]
     Refused {
-        /// What, and what to do.
+        /// The problem, and what to do.
         what: String,
     },
-    /// A command was asked what it would do, and can't tell.
+    /// A command that has no dry run was asked for one.
     #[error("this command has no dry run")]
     NoDryRun,
     /// A file can't be archived, released or recalled now.
@@ -221,7 +221,8 @@ pub enum Error {
          end that first, or use the mount point"
     )]
     InUse,
-    /// The same, and the next time it may be otherwise: somebody uses or changes the file.
+    /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
+    /// file is being used or changed.
     #[error("{path}: {why}")]
     Busy {
         /// The file.
@@ -229,13 +230,13 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// A file is left alone because of whose it is.
+    /// A file is left alone because it belongs to another user.
     #[error("{path}: belongs to another user; only root's tiers move others' files")]
     Foreign {
         /// The file.
         path: String,
     },
-    /// Whoever asked is gone.
+    /// The caller is gone.
     #[error("interrupted")]
     Interrupted,
 }
@@ -252,30 +253,30 @@ impl Error {
         Self::Damaged { archive: archive.to_owned(), object, what }
     }
 
-    /// A failure of the file system below at a file.
+    /// Returns a function that names the file whose access in the file system below failed.
     pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let path = shown(path);
         move |source| Self::Below { path, source }
     }
 
-    /// A file can't be archived, released or recalled before somebody is done with it.
+    /// Returns the error of a file that can't be archived, released or recalled while it is in use.
     pub(crate) fn busy(path: &[u8], why: &'static str) -> Self {
         Self::Busy { path: shown(path), why }
     }
 
-    /// A failure at a file of the home.
+    /// Returns a function that names the local file whose access failed.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 
-    /// Whether an archive is unavailable, which says nothing of what it holds.
+    /// Returns whether an archive was unavailable. Such an error says nothing about its contents.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }
 }
 
-/// Archives that would have been of use.
+/// Lists the unattached archives that hold a copy, as the end of a message.
 fn besides(missing: &[String]) -> String {
     match missing {
         [] => String::new(),
@@ -284,7 +285,7 @@ fn besides(missing: &[String]) -> String {
     }
 }
 
-/// Archives that would be of use if they were there.
+/// Lists the archives that are unavailable for now, as the end of a message.
 fn for_now(unavailable: &[String]) -> String {
     match unavailable {
         [] => String::new(),
@@ -292,8 +293,9 @@ fn for_now(unavailable: &[String]) -> String {
     }
 }
 
-/// A path of the tree for messages. One that is no UTF-8 has its other bytes as `\xNN` and each
-/// backslash twice; so has one in which `\x` stands, that no two paths are shown alike.
+/// Formats a path of the tree for messages. In a path that is not UTF-8, invalid bytes are shown as
+/// `\xNN` and backslashes are doubled. A path that contains the text `\x` is escaped too, so that
+/// different paths are never shown alike.
 pub(crate) fn shown(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok("") => ".".to_owned(),
@@ -307,7 +309,7 @@ fn escaped(chunk: Utf8Chunk<'_>) -> String {
     std::iter::once(chunk.valid().replace('\\', r"\\")).chain(bytes).collect()
 }
 
-/// The line, from 1, on which something begins.
+/// Returns the line, from 1, on which a span begins.
 pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
     let start = span.map_or(0, |span| span.start);
     1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()

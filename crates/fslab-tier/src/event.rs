@@ -1,4 +1,4 @@
-//! What users are told of a command, one event a line, and how a command reports it.
+//! The events that a command reports to users, one a line, and functions to report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,37 @@ use crate::archive::ArchiveUsage;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 
-/// What users are told, a line each.
+/// An event that is shown to users as one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// Something was done to a file.
     Done {
-        /// What.
+        /// The action.
         what: String,
         /// The file.
         path: String,
-        /// Bytes it was about.
+        /// The number of bytes concerned.
         bytes: u64,
     },
-    /// Something could not be done.
+    /// A failure.
     Problem {
-        /// What, and why.
+        /// What failed, and why.
         what: String,
     },
-    /// Where the bytes of a file are.
+    /// The residency of a file.
     State(FileSummary),
-    /// How much is where.
+    /// How many bytes are resident, and how many archived.
     Usage {
         /// The file or directory.
         path: String,
         /// Regular files.
         files: u64,
-        /// Their bytes.
+        /// Bytes of these files.
         bytes: u64,
-        /// Of these, here.
+        /// Of these, resident bytes.
         resident_bytes: u64,
-        /// Of these, in archives.
+        /// Of these, bytes in archives.
         archived_bytes: u64,
     },
     /// A recall that is waiting.
@@ -45,39 +45,39 @@ pub enum Event {
         path: String,
         /// The block.
         block: u64,
-        /// How urgent.
+        /// How urgent it is.
         class: String,
-        /// Who asked.
+        /// The user who asked for it.
         user: u32,
-        /// Programs that wait for it.
+        /// The number of programs that wait for it.
         waiters: u64,
-        /// The first of these.
+        /// The first of these programs.
         by: Vec<WaitingProgram>,
         /// Whether it is being read.
         begun: bool,
-        /// Whether it waits for an archive that is unavailable.
+        /// Whether it waits for an unavailable archive.
         away: bool,
-        /// For how long it has been waiting, in milliseconds.
+        /// How long it has been waiting, in milliseconds.
         waited_ms: u64,
     },
-    /// A version of a file that can come back.
+    /// A version of a file that can be restored.
     Version {
         /// The object.
         object: String,
-        /// Where the file was.
+        /// The path of the file.
         path: String,
         /// Its bytes.
         bytes: u64,
         /// `live`, `replaced`, `removed` or `pending`.
         state: String,
-        /// Since when, in seconds since 1970.
+        /// When it got this state, in seconds since 1970.
         since: i64,
-        /// When its contents were changed last, in seconds since 1970.
+        /// When its contents were last changed, in seconds since 1970.
         modified: i64,
     },
     /// An archive of the tier.
     Archive(ArchiveState),
-    /// Figures so far, of what takes long.
+    /// Figures so far, during a long command.
     Progress {
         /// Name and value, in order.
         figures: Vec<(String, u64)>,
@@ -87,9 +87,9 @@ pub enum Event {
         /// Name and value, in order.
         figures: Vec<(String, u64)>,
     },
-    /// It ended so; nothing else follows.
+    /// The end of a command; no event follows.
     End {
-        /// Why it did not end well.
+        /// The reason if it failed.
         error: Option<String>,
         /// The exit code of `fslab tier`.
         code: u8,
@@ -105,18 +105,18 @@ pub struct ArchiveState {
     pub address: Option<String>,
     /// Whether it can be used.
     pub attached: bool,
-    /// Why it is only read, where another tree writes to it.
+    /// Why it is read-only, if another tree writes to it.
     pub refusal: Option<String>,
-    /// Why it is unavailable, where it is: it is attached again as soon as it is there.
+    /// Why it is unavailable, if it is. It is attached again as soon as it can be reached.
     pub away: Option<String>,
-    /// How the tier uses it. A daemon of an earlier version does not say so.
+    /// How the tier uses it. A daemon of an earlier version does not send this.
     #[serde(default)]
     pub usage: ArchiveUsage,
     /// Whether it is known to be encrypted.
     pub encrypted: bool,
-    /// Bytes that are free there, as far as that can be told.
+    /// Free bytes in the archive, if known.
     pub free_bytes: Option<u64>,
-    /// Last versions of files that it has a copy of.
+    /// Latest versions of files of which it has a copy.
     pub objects: u64,
     /// Their bytes, as they are stored.
     pub bytes: u64,
@@ -129,11 +129,11 @@ pub struct WaitingProgram {
     pub user: u32,
     /// Its process.
     pub pid: u32,
-    /// Its name, where that can be seen.
+    /// Its name, if it can be read.
     pub program: Option<String>,
 }
 
-/// Where the bytes of a file are, and whether archives hold them.
+/// The residency of a file, and whether archives have its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residence {
@@ -147,7 +147,7 @@ pub enum Residence {
     PartlyResident,
     /// All in archives only.
     Offline,
-    /// The residency can't be used.
+    /// Unknown, because the residency can't be used.
     Damaged,
 }
 
@@ -166,16 +166,16 @@ impl Residence {
     }
 }
 
-/// What is known of a file: where its bytes are, and which archives have copies.
+/// The summary of a file: where its bytes are, and which archives have copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSummary {
     /// The file.
     pub path: String,
-    /// Where its bytes are, and whether archives hold them.
+    /// Its residency, and whether archives have its bytes.
     pub state: Residence,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Of these, here.
+    /// Of these, resident bytes.
     pub resident_bytes: u64,
     /// Whether it was changed since it was archived.
     pub changed: bool,
@@ -186,10 +186,10 @@ pub struct FileSummary {
     pub pinned: bool,
 }
 
-/// Who is told; `false` where nobody listens any more.
+/// The receiver of events. It returns `false` once nobody listens any longer.
 pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 
-/// Whether to go on: nobody listens any more otherwise.
+/// Turns the result of a receiver into an error that ends the command if nobody listens.
 pub(crate) fn go_on(heard: bool) -> Result<()> {
     if heard { Ok(()) } else { Err(Error::Interrupted) }
 }
@@ -218,7 +218,8 @@ pub(crate) fn report_problems(
     problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))
 }
 
-/// Tells what went wrong with one file; that who asked is gone is wrong with all of it.
+/// Reports the failure of one file. [`Error::Interrupted`] means that the caller is gone, so it
+/// ends the whole command.
 pub(crate) fn report_problem(tell: &mut EventSink<'_>, error: &Error) -> Result<()> {
     match error {
         Error::Interrupted => Err(Error::Interrupted),

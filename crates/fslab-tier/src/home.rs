@@ -1,9 +1,9 @@
 //! The home of a tier: a directory with its settings, its catalogue and its policy.
 //!
 //! ```text
-//! HOME/tier.toml         what the tier is
-//! HOME/catalogue.redb    what archives hold; can be lost
-//! HOME/policy.toml       what goes and when; written by its owner
+//! HOME/tier.toml         the settings of the tier
+//! HOME/catalogue.redb    the index of the archives; can be lost
+//! HOME/policy.toml       the files to archive and release, and when; written by the owner
 //! ```
 
 use std::fs;
@@ -46,32 +46,32 @@ const POLICY: &str = "policy.toml";
 const VERSION: u32 = 1;
 const ZSTD_LEVEL_MAX: i32 = 19;
 
-/// What a tier is.
+/// The settings of a tier, in `tier.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierDescription {
-    /// Of this file.
+    /// The version of this file format.
     pub version: u32,
-    /// The tier.
+    /// The identity of the tier.
     pub tier: Id,
     /// Archives that must hold a file before its bytes may be released.
     pub copies: usize,
-    /// Level of zstd for what is archived, 0 for none.
+    /// The zstd level for archived files, 0 for no compression.
     #[serde(default = "usual_level")]
     pub zstd_level: i32,
-    /// Files of so many bytes or fewer go out together, 0 for none.
+    /// Files of at most this many bytes are bundled, 0 for none.
     #[serde(default = "usual_bundled")]
     pub bundled_bytes: u64,
-    /// How long what was replaced or removed is kept, in seconds.
+    /// How long replaced and removed versions are kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
     /// Whether the tree is open to programs while it is not mounted.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub umount: Umount,
-    /// Whether released files show poison below.
+    /// Whether released files show poison below the mount.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub poison: Poison,
-    /// Programs that do not recall, as [`DenyList::new`] takes them.
+    /// Programs that may not recall, as [`DenyList::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// Its archives, in the order in which they take copies.
@@ -80,8 +80,8 @@ pub struct TierDescription {
 }
 
 impl TierDescription {
-    /// A new tier with the usual settings; it and its archives get their identities when they are
-    /// made. The key, where there is one, encrypts all of them.
+    /// Returns a new tier with the default settings. [`Home::init`] sets the identities of the tier
+    /// and its archives. The key, if any, encrypts all of them.
     #[must_use]
     pub fn usual(archives: Vec<ArchiveAddress>, key: Option<PathBuf>) -> Self {
         let unmade = |address| ArchiveEntry {
@@ -104,7 +104,7 @@ impl TierDescription {
         }
     }
 
-    /// The archives that are opened.
+    /// Returns the archives that are opened.
     pub fn attached_archives(&self) -> impl Iterator<Item = &ArchiveEntry> {
         self.archives.iter().filter(|archive| archive.usage != ArchiveUsage::Detached)
     }
@@ -114,7 +114,7 @@ impl TierDescription {
         self.archives.iter().filter(|archive| archive.usage.is_active()).count()
     }
 
-    /// The key of a value that can't be, and what to do about it.
+    /// Returns the key of an invalid value, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
@@ -139,22 +139,23 @@ impl TierDescription {
     }
 }
 
-/// Whether a tree is open to programs while it is not mounted, where released files read as zeros.
+/// Whether a tree is open to programs while it is not mounted. They would read released files as
+/// zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {
-    /// Nobody enters its root but root: see [`crate::closed_root`].
+    /// Only root enters the tree's root: see [`crate::closed_root`].
     #[default]
     Closed,
-    /// Its root has the mode that it has in the mount.
+    /// The tree's root has the mode that it has in the mount.
     Open,
 }
 
-/// What released files show below the mount: see [`crate::poison`].
+/// The bytes that released files show below the mount: see [`crate::poison`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Poison {
-    /// Text that says what to do, where the file system can share blocks.
+    /// Text that says what to do, if the file system can share blocks.
     #[default]
     Auto,
     /// Zeros.
@@ -181,17 +182,17 @@ fn usual_keep() -> u64 {
 #[derive(Clone, Debug)]
 pub struct Home {
     path: PathBuf,
-    /// What the tier is.
+    /// The settings of the tier.
     pub description: TierDescription,
-    /// A file with a key that is used in the place of those that the description names.
+    /// A key file that is used instead of those in the description.
     pub key: Option<PathBuf>,
 }
 
 impl Home {
-    /// Makes a home, its archives, and the mark of the tree: a new tier.
+    /// Makes a new tier: a home, its archives, and the mark of the tree.
     ///
     /// # Errors
-    /// Where any of it is there already.
+    /// If any of these exists already.
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,
@@ -206,7 +207,7 @@ impl Home {
         }
         let tier = around.identities.make();
         let mut description = TierDescription { tier, ..wish.clone() };
-        // Before anything is made.
+        // Checked before anything is made.
         for archive in &mut description.archives {
             archive.key.as_deref().map(Key::read).transpose()?;
             archive.address.check_place()?;
@@ -220,7 +221,8 @@ impl Home {
             made.join(make_archive(archive, tier)?);
         }
         home.save()?;
-        // No file of the tree was ever archived: nothing is in doubt, and nobody left it so.
+        // No file of the new tree was archived yet. So there is no doubtful file, and no unfinished
+        // use.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
         catalogue.end_use()?;
@@ -230,7 +232,7 @@ impl Home {
     }
 
     fn make(path: &Path, description: TierDescription) -> Result<Self> {
-        // Before anything is made.
+        // Checked before anything is made.
         settings_text(&path.join(SETTINGS), &description)?;
         private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
@@ -240,11 +242,11 @@ impl Home {
         Ok(Self { path, description, key: None })
     }
 
-    /// Makes a home for a tier whose archives alone are left.
+    /// Makes a home for a tier of which only archives are left.
     ///
     /// # Errors
-    /// Where one is there already, or the tree has another that is not lost: what that one says of
-    /// policies, copies and archives would count no more.
+    /// If a home exists there already. Also if the tree has another home that still exists, because
+    /// its settings of policies, copies and archives would no longer count.
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
@@ -260,7 +262,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Closes the root of a tree that is about to get released files, unless the tier leaves it
+    /// Closes the root of a tree before files in it are released, unless the settings leave it
     /// open.
     ///
     /// # Errors
@@ -273,10 +275,10 @@ impl Home {
         ClosedRoot::enter(tree, marks, treatment).map(drop).map_err(Error::below(b""))
     }
 
-    /// Marks a tree that is made again as this tier's, where it is not.
+    /// Marks a rebuilt tree as this tier's, unless it is marked already.
     ///
     /// # Errors
-    /// Where it belongs to another tier; what marking it answers.
+    /// If the tree belongs to another tier. Errors of marking it.
     pub fn adopt(&self, tree: &dyn FileSystem, around: &Environment) -> Result<()> {
         match mark_of(tree, around.marks)? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
@@ -285,11 +287,11 @@ impl Home {
         }
     }
 
-    /// Takes archives that were named where they are now, with their keys, and those that it does
-    /// not know.
+    /// Records the present address and key of each named archive, and attaches named archives that
+    /// the home does not know.
     ///
     /// # Errors
-    /// Where there are too many.
+    /// If there are too many archives.
     pub fn find_archives(&mut self, remains: &SurvivingArchives) -> Result<()> {
         for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
@@ -307,10 +309,10 @@ impl Home {
         self.save()
     }
 
-    /// Reads a home.
+    /// Reads the settings of a home.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is no home, or its settings are invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let settings = path.join(SETTINGS);
         let text = fs::read_to_string(&settings).map_err(|error| match error.kind() {
@@ -333,19 +335,20 @@ impl Home {
         Ok(Self { path: path.to_owned(), description, key: None })
     }
 
-    /// The directory.
+    /// The directory of the home.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds an archive: one of this tier's, or a directory that becomes one, encrypted where a file
-    /// with a key is named.
+    /// Adds an archive of this tier, or makes a new one. A new archive is encrypted if a key file
+    /// is given.
     ///
     /// # Errors
-    /// Where it belongs to another tier, or the key is not its key.
+    /// If the archive belongs to another tier, the key is not its key, or another attached archive
+    /// with this identity is still in use.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
-        // Before anything is made.
+        // Checked before anything is made.
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone(), usage };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
@@ -379,20 +382,20 @@ impl Home {
         }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(ArchiveEntry { id: found.id, address, key, usage });
-        // The home may name it, though it can't be said whether that will last.
+        // The archive stays even if saving fails, because the home may name it all the same.
         made.keep();
         self.save()
     }
 
-    /// Makes an empty archive that takes the place of a lost one, under its identity: a scrub fills
-    /// it from the others. It has the key of the lost one where no other is named.
+    /// Makes an empty archive with the identity of a lost one. A scrub fills it from the other
+    /// archives. It has the key of the lost one, unless another key is given.
     ///
-    /// It is an archive before it is in its place: where that is as far as it got, it is attached
-    /// like any other.
+    /// The archive is made before the home names it. If the command fails in between, the archive
+    /// can be attached like any other.
     ///
     /// # Errors
-    /// Where the home knows none of the identity, that is still where it was, or the directory is
-    /// an archive already.
+    /// If the home names no archive with this identity, the old archive is still at its place, or
+    /// the directory is an archive already.
     pub fn replace(
         &mut self,
         lost: Id,
@@ -412,7 +415,7 @@ impl Home {
         let key = key.or_else(|| old.key.clone());
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id: lost, address: archive.clone(), key, usage };
-        // Before anything is made.
+        // Checked before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         archive.check_place()?;
         let made = make_archive(&wanted, self.description.tier)?;
@@ -431,10 +434,10 @@ impl Home {
         self.save()
     }
 
-    /// As [`Self::set_usage`], in memory alone.
+    /// Like [`Self::set_usage`], but only in memory.
     ///
     /// # Errors
-    /// As there.
+    /// Like there.
     pub fn change_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         let mut known = self.description.archives.iter_mut();
         let known = known.find(|known| known.id == archive);
@@ -443,20 +446,20 @@ impl Home {
         self.check_copies(self.description.copies, 0)
     }
 
-    /// Asks for another number of copies from now on: a scrub makes those that are missing.
+    /// Sets the number of copies from now on. A scrub makes the missing ones.
     ///
     /// # Errors
-    /// Where there are not as many archives.
+    /// If there are fewer archives that take copies.
     pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
         self.check_copies(copies, 0)?;
         self.description.copies = copies;
         self.save()
     }
 
-    /// Whether so many copies can be asked for once there are so many more archives.
+    /// Checks that `copies` are possible once there are `more` archives.
     ///
     /// # Errors
-    /// Where there would not be as many archives.
+    /// If there would be fewer archives that take copies.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
         check_copies(copies, self.description.active_archives() + more)
     }
@@ -472,7 +475,7 @@ impl Home {
         let marks = around.marks;
         let home = self.path.as_os_str().as_bytes().to_vec();
         let mark = TreeMark { tier: self.description.tier, home };
-        // A tree that belongs to the tier is known as one by then.
+        // Written before the mark of the tree. So a tree of this tier always has a writer identity.
         let known = writer_identity::begin(tree, around, mark.tier, origin);
         let marked = known.and_then(|()| marks.write_tree(tree, &mark));
         marked.map_err(|error| match error.errno() {
@@ -488,11 +491,11 @@ impl Home {
         })
     }
 
-    /// Opens the archives for a tree. One that can't be is said, and is unavailable until it can:
-    /// files that others hold too can be recalled without it.
+    /// Opens the archives for a tree. One that can't be opened is logged, and is unavailable until
+    /// it can be. Files with a copy in another archive can be recalled without it.
     ///
     /// # Errors
-    /// Where none can be opened.
+    /// If none can be opened.
     pub fn archives(
         &self,
         purpose: &Purpose,
@@ -517,7 +520,7 @@ impl Home {
         Ok(archives)
     }
 
-    /// Opens an archive. One that can't be opened is unavailable until it can, and why is returned.
+    /// Opens an archive. One that can't be opened is returned as unavailable, with the error.
     pub fn open_archive(
         &self,
         attached: &ArchiveEntry,
@@ -535,8 +538,9 @@ impl Home {
         (Arc::new(archive), problem)
     }
 
-    /// The file with the key of an archive: the one that was given, where it is the right one, as
-    /// each archive may have its own. What is wrong with both is said when the archive is opened.
+    /// Returns the file with the key of an archive. The given key file is used if it is the right
+    /// one, because each archive may have its own key. If neither file is right, opening the
+    /// archive reports the error.
     fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
         let Ok(found) = attached.address.describe() else { return known };
@@ -548,15 +552,15 @@ impl Home {
         files.clone().find(is_right).or_else(|| files.next())
     }
 
-    /// The catalogue.
+    /// Opens the catalogue.
     ///
     /// # Errors
-    /// Where another program uses it, or it is damaged.
+    /// If another program uses it, or it is damaged.
     pub fn catalogue(&self) -> Result<Catalogue> {
         Catalogue::open(&self.path.join(CATALOGUE))
     }
 
-    /// How the engine is to work.
+    /// Returns the engine's settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
@@ -573,40 +577,42 @@ impl Home {
         }
     }
 
-    /// Programs that do not recall.
+    /// Returns the programs that may not recall.
     ///
     /// # Errors
-    /// Names the file, the line and what is wrong with an entry.
+    /// Names the file, the line, and the invalid entry.
     pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<DenyList> {
         DenyList::new(&self.description.deny, programs).map_err(|what| {
             let path = self.path.join(SETTINGS);
-            // The file was read just now; where it is gone, what is wrong is still said.
+            // The file was read just now. If it has been removed since, the error is still
+            // reported.
             let text = fs::read_to_string(&path).unwrap_or_default();
             let start = text.find("deny").unwrap_or(0);
             Error::Settings { path, line: line_of(&text, Some(start..start)), what }
         })
     }
 
-    /// Puts the engine over the tree.
+    /// Starts an engine over the tree.
     ///
     /// # Errors
-    /// Where the tree, an archive or the catalogue can't be used.
+    /// If the tree, an archive or the catalogue can't be used.
     pub fn open(
         &self,
         tree: Arc<dyn FileSystem>,
         settings: Settings,
         around: Environment,
     ) -> Result<Arc<Tier>> {
-        // Who uses the tree uses its archives too: the tree is what can be named.
+        // The claim on the tree is taken before its archives are locked, because an error should
+        // name the tree.
         claim(&*tree)?;
         check_mark(&*tree, self.description.tier, around.marks)?;
         let is_closed = closed_root::is_closed_to_owner(&*tree, around.marks);
         if is_closed.map_err(Error::below(b""))? {
-            // The engine that had it closed it just now.
+            // The engine that used the tree has just closed it.
             return Err(Error::InUse);
         }
         private::warn_if_open(&self.path, &[CATALOGUE]);
-        // A tree that must not change writes to no archive either.
+        // A read-only tree does not write to archives either.
         let purpose = match settings.read_only {
             true => Purpose::Read,
             false => Purpose::Write(writer_of(&tree, &around)?),
@@ -627,7 +633,7 @@ impl Home {
         leases.chain([self.path.join(CATALOGUE)]).collect()
     }
 
-    /// Whether an archive is one of the tier's where it is.
+    /// Returns whether an archive is an active one of the tier, at the address that the home names.
     #[must_use]
     pub fn knows(&self, archive: &ArchiveAddress) -> bool {
         let is_at = |known: &ArchiveEntry| {
@@ -639,11 +645,10 @@ impl Home {
         found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
     }
 
-    /// Has a tree of the tier write to an archive from now on, in the place of the one that did.
+    /// Makes a tree of the tier the writer of an archive, in place of the previous writer.
     ///
     /// # Errors
-    /// Where the tree can't be told from others, the archive is another tier's, or somebody uses
-    /// it.
+    /// If the tree can't be identified, the archive is another tier's, or the archive is in use.
     pub fn take_over(
         &self,
         archive: &ArchiveAddress,
@@ -656,7 +661,7 @@ impl Home {
         archive.take_over(self.description.tier, &writer)
     }
 
-    /// A new catalogue takes the place of one that is not there: the first comes with the tier.
+    /// Warns if there is no catalogue. A new tier has one from the beginning, so it was lost.
     fn warn_if_catalogue_is_lost(&self) {
         let path = self.path.join(CATALOGUE);
         if fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
@@ -686,7 +691,7 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
     )))
 }
 
-/// Makes an archive, encrypted where a file with a key is named.
+/// Makes an archive. It is encrypted if the entry names a key file.
 fn make_archive(archive: &ArchiveEntry, owner: Id) -> Result<Cleanup> {
     let key = archive.key.as_deref().map(Key::read).transpose()?;
     archive.address.make(&NewArchive { id: archive.id, owner, key: key.as_ref() })
@@ -712,7 +717,7 @@ fn check_number(archives: usize) -> Result<()> {
     }
 }
 
-/// What the root of a tree says.
+/// Returns the mark on the root of a tree.
 fn mark_of(tree: &dyn FileSystem, marks: Marks) -> Result<Option<TreeMark>> {
     marks.read_tree(tree).map_err(|error| refused(format!("the tree: {error}")))
 }
@@ -721,7 +726,7 @@ fn refused(what: String) -> Error {
     Error::Refused { what }
 }
 
-/// The line on which a key has its value, or the first.
+/// Returns the line of a key's value, or the first line.
 fn line_of_key(text: &str, key: &str) -> usize {
     let is_its = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
     1 + text.lines().position(is_its).unwrap_or(0)

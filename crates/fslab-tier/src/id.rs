@@ -1,4 +1,4 @@
-//! Names of things that must never be taken for each other: tiers, files, objects, archives.
+//! Identities of things that must never be confused: tiers, files, objects, archives.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Id(pub [u8; 16]);
 
-/// A text that is no [`Id`].
+/// The error for a text that is not an [`Id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an identity is 32 hexadecimal digits, such as `fslab tier versions` and `archives` show")]
 pub struct NotAnId;
@@ -31,7 +31,7 @@ impl FromStr for Id {
     type Err = NotAnId;
 
     fn from_str(text: &str) -> Result<Self, NotAnId> {
-        // A number may begin with a sign.
+        // `from_str_radix` also accepts a leading sign.
         let is_id = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         let number = u128::from_str_radix(text, 16).ok().filter(|_| is_id).ok_or(NotAnId)?;
         Ok(Self(number.to_be_bytes()))
@@ -52,9 +52,9 @@ impl From<Id> for String {
     }
 }
 
-/// Makes identities that nobody else has.
+/// A source of unique identities.
 pub trait Identities: Send + Sync {
-    /// A new one.
+    /// Returns a new identity.
     fn make(&self) -> Id;
 }
 

@@ -1,30 +1,36 @@
 //! Tiering: unused files go to archives and are recalled when a program reads them.
 //!
-//! The design of DMFS (W. Studenmund, USENIX 2000), taken further: any part of a file may be
-//! resident, a write to an offline file recalls only the blocks at its edges, every change survives
-//! a crash at any moment, and one archive is enough to rebuild the tree.
+//! The design follows DMFS (W. Studenmund, USENIX 2000) and extends it:
+//!
+//! - Any part of a file may be resident.
+//! - A write to an offline file recalls only the blocks at its edges.
+//! - Every change survives a crash at any moment.
+//! - One archive is enough to rebuild the tree.
+//!
+//! The modules:
 //!
 //! - `stored`: the records on disk. `object`: archived versions of files. `archive`: where objects
-//!   are kept. `catalogue`: an index of them.
+//!   are kept. `catalogue`: an index of the objects.
 //! - `engine`: moves bytes between the tree and archives. `layer`: the tree as programs see it.
 //! - `policy`: decides which files are archived and released. `maintenance`: runs the policy at
 //!   intervals. `rebuild`: makes a tree from archives alone.
-//! - `rate_limit`, `deny_list`: how fast bytes move, and which programs may not recall.
-//! - `closed_root`, `poison`: why released files do not read as zeros while the tree is not
+//! - `rate_limit`: limits how fast bytes move. `deny_list`: programs that may not recall.
+//! - `closed_root`, `poison`: keep released files from reading as zeros while the tree is not
 //!   mounted.
-//! - `home`: the directory with a tier's settings. `command`, `event`: what users ask, and answers.
+//! - `home`: the directory with a tier's settings. `command`, `event`: the commands of users, and
+//!   their output.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
 //!
 //! The engine reads no clock and no random source ([`Environment`]), knows archives only as
 //! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
 //!
-//! The types to know first: [`Tier`], [`TierFs`], [`archive::Archive`].
+//! Start with these types: [`Tier`], [`TierFs`], [`archive::Archive`].
 //!
 //! ```
 //! use fslab_tier::Runs;
 //!
-//! // Offline blocks of a file are runs.
+//! // The offline blocks of a file are a set of runs.
 //! let offline: Runs = [0..4, 8..16].into_iter().collect();
 //! assert_eq!(offline.count(), 12);
 //! ```

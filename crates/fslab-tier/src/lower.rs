@@ -13,7 +13,7 @@ use fslab_vfs::{
 
 use crate::calendar::Calendar;
 
-/// What blocks of attributes count, in bytes.
+/// The unit of `blocks` in attributes, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A request of the engine itself, without a caller. New files belong to the user who runs this
@@ -25,7 +25,7 @@ pub fn own_request() -> Request {
     Request { credentials, ..Request::default() }
 }
 
-/// The same, for what changes something: leaves take the time from it.
+/// Like [`own_request`], with the current time. Leaves use it as the time of a change.
 #[must_use]
 pub fn request_at(calendar: &dyn Calendar) -> Request {
     Request { now: calendar.now(), ..own_request() }
@@ -40,7 +40,8 @@ pub struct OwnFile {
 }
 
 impl OwnFile {
-    /// Opens a file for reading, and for writing where asked. Its time of access stays.
+    /// Opens a file for reading, and for writing if asked. Reads do not change its access time,
+    /// except in a file that belongs to another user.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -53,12 +54,13 @@ impl OwnFile {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
         let request = request_at(&**calendar);
         let open = || match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may leave its time of access.
+            // Only the owner of a file may open it without changes of its access time.
             Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode),
             opened => opened,
         };
         let opened = match open() {
-            // Its owner may not write to it, who is not root and has to put its bytes back.
+            // The owner may not open the file, and is not root. The engine must move its bytes all
+            // the same.
             Err(error) if error.errno() == Errno::ACCESS => {
                 let (opened, restored) = with_leave(&**fs, &request, ino, open)?;
                 if let Err(error) = restored {
@@ -77,21 +79,21 @@ impl OwnFile {
         request_at(&*self.calendar)
     }
 
-    /// Its number.
+    /// Returns its inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// Where it is open, as what.
+    /// Returns the file system, the inode and the handle.
     pub(crate) fn place(&self) -> (&Arc<dyn FileSystem>, Ino, Handle) {
         (&self.fs, self.ino, self.handle)
     }
 
-    /// Its attributes.
+    /// Returns its attributes.
     ///
     /// # Errors
-    /// As all of these, errors of the file system below.
+    /// Like all of these, errors of the file system below.
     pub fn attr(&self) -> Result<Attr> {
         self.fs.getattr(&self.request(), self.ino, Some(self.handle))
     }
@@ -104,7 +106,7 @@ impl OwnFile {
         self.fs.read_fully(&self.request(), self.ino, self.handle, offset, buffer)
     }
 
-    /// Writes all of it.
+    /// Writes all of the data.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -121,7 +123,7 @@ impl OwnFile {
         self.fs.fsync(&self.request(), self.ino, self.handle, false)
     }
 
-    /// Drops what the kernel has of it in memory and need not write.
+    /// Drops the clean pages that the kernel caches.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -139,7 +141,7 @@ impl OwnFile {
         self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
     }
 
-    /// Cuts a file off, or makes it longer by a hole.
+    /// Truncates the file, or extends it by a hole.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -157,7 +159,8 @@ impl OwnFile {
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
     }
 
-    /// What a change of bytes is about to take away from the file, which has these attributes.
+    /// Returns the privileges that a change of bytes is about to remove. `attr` holds the current
+    /// attributes of the file.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -173,10 +176,10 @@ impl OwnFile {
         Ok(Privileges { permissions: attr.permissions, capability })
     }
 
-    /// Gives back what a change of bytes has taken away.
+    /// Restores the privileges that a change of bytes has removed.
     ///
     /// # Errors
-    /// Errors of the file system below: it may be for root only to give.
+    /// Errors of the file system below; some privileges can be set by root only.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
         if permissions.has_set_id() && self.attr()?.permissions != *permissions {
@@ -188,7 +191,7 @@ impl OwnFile {
         self.fs.setxattr(&self.request(), self.ino, name, value, mode)
     }
 
-    /// Whether anything but a hole is between two offsets.
+    /// Returns whether there may be data between two offsets.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -196,16 +199,17 @@ impl OwnFile {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
 
-    /// Where the next bytes are, at or behind an offset, that may be anything but a hole.
+    /// Returns the next offset, at or behind an offset, that may hold data, or `None`.
     ///
     /// # Errors
     /// Errors of the file system below.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
-        // Who can't tell may hold anything.
+        // A file system that can't search for data may have it anywhere.
         self.seek(from, SeekTo::Data, Some(from))
     }
 
-    /// Where the next hole begins, at or behind an offset, as far as that can be told.
+    /// Returns where the next hole begins, at or behind an offset. Returns `None` behind the end of
+    /// the file, or if it is unknown.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -213,17 +217,17 @@ impl OwnFile {
         self.seek(from, SeekTo::Hole, None)
     }
 
-    /// The next bytes at or behind an offset that are no hole, and up to where they go.
+    /// Returns the next range of data at or behind an offset.
     ///
     /// # Errors
-    /// Errors of the file system below, also where it can't tell.
+    /// Errors of the file system below, also if it can't search for data.
     pub fn next_run(&self, from: u64) -> Result<Option<Range<u64>>> {
         let ask = |at, to| self.fs.lseek(&self.request(), self.ino, self.handle, at, to);
         let start = match ask(from, SeekTo::Data) {
             Err(error) if error.errno() == Errno::NXIO => return Ok(None),
             start => start?,
         };
-        // Somebody may have made a hole of it since.
+        // The data may have been replaced by a hole since.
         Ok(Some(start..ask(start, SeekTo::Hole)?.max(start + 1)))
     }
 
@@ -239,18 +243,19 @@ impl OwnFile {
     }
 }
 
-/// What the kernel takes away from a file with each change of its bytes, lest somebody puts others
-/// into a program that is trusted: the set-id bits, unless whoever writes may keep them, and file
-/// capabilities, whoever writes. The engine changes no byte that programs see.
+/// The privileges that the kernel removes at each change of a file's bytes, so that nobody can
+/// change a trusted program. These are the set-id bits, unless the writer may keep them, and file
+/// capabilities in any case. The engine restores both, because it changes no byte that programs
+/// see.
 #[derive(Debug)]
 pub struct Privileges {
     permissions: Permissions,
     capability: Option<Vec<u8>>,
 }
 
-/// Does something to a file that its owner may not read or write, who is not root: it is his to say
-/// that he may, for that moment, in which nobody else may look at the file. A kill in between
-/// leaves it so. Returns whether its permissions are as before, too.
+/// Does something to a file that its owner, an ordinary user, may not read or write. It gives the
+/// owner these permissions for that moment, and nobody else. After a kill in between, the
+/// permissions stay so. Also returns whether the permissions were restored.
 ///
 /// # Errors
 /// Errors of the file system below.
@@ -289,7 +294,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The root.
+    /// Returns the root.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -298,19 +303,19 @@ impl Found {
         Ok(Self { fs: Arc::clone(fs), attr, counts: false })
     }
 
-    /// What a name in a directory stands for.
+    /// Looks up a name in a directory.
     ///
     /// # Errors
-    /// `ENOENT` where there is no such name.
+    /// `ENOENT` if the name does not exist.
     pub fn below(fs: &Arc<dyn FileSystem>, parent: Ino, name: &OsStr) -> Result<Self> {
         let entry = fs.lookup(&own_request(), parent, Name::new(name)?)?;
         Ok(Self { fs: Arc::clone(fs), attr: entry.attr, counts: true })
     }
 
-    /// What a path from the root stands for. Symbolic links on the way are not followed.
+    /// Looks up a path from the root. Symbolic links are not followed.
     ///
     /// # Errors
-    /// `ENOENT` where there is no such name.
+    /// `ENOENT` if the path does not exist.
     pub fn at(fs: &Arc<dyn FileSystem>, path: &[u8]) -> Result<Self> {
         let mut found = Self::root(fs)?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -319,7 +324,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Its number.
+    /// Returns its inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.attr.ino
@@ -334,7 +339,7 @@ impl Drop for Found {
     }
 }
 
-/// The names of an inode's xattrs; none where there are no xattrs.
+/// Returns the names of an inode's xattrs; none if the file system has no xattrs.
 ///
 /// # Errors
 /// Errors of the file system below.
@@ -351,7 +356,7 @@ pub(crate) fn xattr_names(
     Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
 }
 
-/// The names in a directory, without `.` and `..`.
+/// Returns the names in a directory, without `.` and `..`.
 ///
 /// # Errors
 /// Errors of the file system below.
@@ -369,7 +374,7 @@ pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     listed.map(|()| names)
 }
 
-/// Whether a file is missing, as opposed to unreachable.
+/// Returns whether an error means that a file does not exist, as opposed to unreachable.
 pub(crate) fn is_missing(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

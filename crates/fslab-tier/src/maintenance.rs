@@ -1,8 +1,8 @@
 //! Maintenance: a mount follows the policy in the tier's home at intervals, archives the tree, and
 //! deletes old versions past their retention time.
 //!
-//! A round begins when the interval has passed since the last round ended: rounds never overlap,
-//! and a slow machine has pauses all the same.
+//! A round begins when the interval has passed since the end of the last round. So rounds never
+//! overlap, and even a slow machine has pauses.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 
 impl Tier {
-    /// Begins to do rounds, one every so often.
+    /// Starts a thread that does a round at each interval.
     ///
     /// # Errors
-    /// Where a thread can't be started.
+    /// If the thread can't be started.
     pub fn start_maintenance(self: &Arc<Self>, every: Duration) -> Result<()> {
         let (tier, rounds) = (Arc::downgrade(self), Arc::clone(self.background()));
         rounds.begin();
@@ -33,9 +33,9 @@ impl Tier {
         started.inspect_err(|_| self.background().ended())
     }
 
-    /// Does what the tier's policy says, where it has one, archives the tree, and removes what was
-    /// kept for long enough. Problems are said in the log and counted; what can be done besides is
-    /// done.
+    /// Follows the tier's policy if it has one, archives the tree, and deletes expired versions.
+    /// Problems are logged and counted; they do not stop the other steps. A round does nothing if
+    /// other trees write to archives that are needed for the copies.
     pub fn round(self: &Arc<Self>, request: &Request) {
         let problems = self.do_round(request);
         self.note_round(problems);
@@ -46,7 +46,7 @@ impl Tier {
         self.counters().add(Counter::Rounds, 1);
     }
 
-    /// Returns how many problems there were.
+    /// Does a round; returns the number of problems.
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         if let Err(error) = self.check_copy_targets() {
             tracing::error!("a round over the tier: {error}");
@@ -74,7 +74,7 @@ impl Tier {
 
     fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
         let policy = self.settings().policy.as_ref();
-        // One that is there and can't be read is a problem, and is said to be one.
+        // An existing policy that can't be read is a problem, and is reported below.
         if policy.is_none_or(|policy| matches!(policy.try_exists(), Ok(false))) {
             return Ok(());
         }
@@ -96,7 +96,7 @@ fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, ever
         let clock = &tier.surroundings().clock;
         if Duration::from_nanos(clock.now_ns().saturating_sub(last_ns)) >= every {
             let problems = tier.do_round(&rounds.request());
-            // Before anybody can see that there was a round.
+            // Set before the round is counted, because the counter is visible to others.
             last_ns = clock.now_ns();
             tier.note_round(problems);
         }

@@ -1,11 +1,11 @@
-//! Poison: what a released file shows while its tree is not mounted, in the place of zeros.
+//! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
-//! Where the file system below can share blocks between files, released blocks are replaced by
-//! shared blocks of text that says what to do. The text has a period that divides every sector, so
-//! that what a program wrote below is told from it by looking at the bytes.
+//! If the file system below can share blocks between files, released blocks are replaced by shared
+//! blocks of text that says what to do. The period of the text divides every sector. So bytes that
+//! a program wrote below can be distinguished from poison by comparison alone.
 //!
-//! The text comes from files without a name, which go with the engine that made them. Their blocks
-//! stay for as long as a released file shares them.
+//! The text comes from nameless files, which exist as long as the engine that made them. Their
+//! blocks stay for as long as a released file shares them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,10 +20,10 @@ use crate::lower::own_request;
 use crate::runs::Runs;
 use crate::stored::BLOCK_BYTES;
 
-/// The text, again and again from the first byte of a file on.
+/// The text, repeated from the first byte of a file on.
 pub const LINE: &[u8; 64] = b"fslab: this file is in an archive; mount its tree to read it. \n\n";
 
-/// What a power cut leaves whole or not at all.
+/// The unit that a power cut leaves either old or new.
 const SECTOR_BYTES: u64 = 512;
 
 /// The largest source of poison, in bytes; extents of released files are not longer. After the
@@ -32,8 +32,8 @@ const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 const SOURCE_BYTES_FIRST: u64 = 64 << 10;
 const SOURCE_SHARE: u64 = 16;
 
-/// Extents of released files that share a source; then there is a new one. What walks over all
-/// users of a block (a balance of Btrfs, `filefrag`) takes so many steps at most.
+/// The number of extents that share a source before a new one is made. Operations that walk over
+/// all users of a block (a balance of Btrfs, `filefrag`) take at most so many steps.
 const USES_MAX: u64 = 16_384;
 
 /// The most sources for partial last blocks. Each has its own length, and uses one block of the
@@ -42,21 +42,21 @@ const USES_MAX: u64 = 16_384;
 const TAILS_MAX: u64 = 4096;
 const TAIL_DESCRIPTORS: u64 = 2;
 
-/// Fewer bytes of a change that are as poison are taken to be the program's, where the change
-/// begins or ends in their sector: programs write whole sectors more often than parts of one.
+/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they
+/// count as changed. Programs write whole sectors more often than parts of one.
 const COINCIDENCE_BYTES: usize = 8;
 
-/// Fills a buffer as poison has it at an offset of a file.
+/// Fills a buffer with the poison of an offset of a file.
 pub fn fill(offset: u64, buffer: &mut [u8]) {
     let start = (offset % LINE.len() as u64) as usize;
     let text = LINE.iter().cycle().skip(start);
     buffer.iter_mut().zip(text).for_each(|(byte, poison)| *byte = *poison);
 }
 
-/// What of bytes at an offset of a file is no poison, as ranges of the file.
+/// Returns the ranges of a file that are not poison, from its bytes at an offset.
 ///
-/// A sector is poison as a whole or was changed. Neighbouring changed sectors are one change, which
-/// begins and ends where the first and the last byte differ from poison.
+/// A sector is either all poison or changed. Neighbouring changed sectors are one change. It begins
+/// and ends where the first and the last byte differ from poison.
 pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     let (mut poison, mut changes) = (vec![0; bytes.len()], Runs::new());
     fill(offset, &mut poison);
@@ -78,7 +78,7 @@ pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     changes
 }
 
-/// Adds the sectors of some bytes of a file that are not the same as what is expected there.
+/// Adds the sectors that differ from the expected bytes, for a range of bytes of a file.
 pub(crate) fn differing_sectors(
     offset: u64,
     length: usize,
@@ -95,47 +95,48 @@ pub(crate) fn differing_sectors(
     }
 }
 
-/// Whether a file system can share blocks, as two new files show.
+/// Returns whether a file system can share blocks, by a trial with two new files.
 #[must_use]
 pub fn is_possible(fs: &Arc<dyn FileSystem>) -> bool {
     Poison::new(fs, true).is_ready(1)
 }
 
-/// Puts poison into files of a tree.
+/// Writes poison to files of a tree.
 pub struct Poison {
     fs: Arc<dyn FileSystem>,
-    /// Whether files get it that have none.
+    /// Whether files without poison get it when they are released.
     is_wanted: bool,
     sources: Mutex<Sources>,
 }
 
-/// What files share blocks of.
+/// The files whose blocks are shared.
 #[derive(Default)]
 struct Sources {
-    /// Whether blocks can be shared here, once that was tried.
+    /// Whether blocks can be shared here; `None` before the first trial.
     can_share: Option<bool>,
-    /// Bytes that were replaced, or were to be.
+    /// The bytes that were replaced, including failed attempts.
     put_bytes: u64,
     newest: Option<Arc<Source>>,
-    /// By their lengths.
+    /// Sources for partial last blocks, by length.
     tails: HashMap<u64, Arc<Source>>,
 }
 
 impl Poison {
-    /// For files of a tree.
+    /// Makes poison for the files of a tree.
     pub fn new(fs: &Arc<dyn FileSystem>, is_wanted: bool) -> Self {
         Self { fs: Arc::clone(fs), is_wanted, sources: Mutex::default() }
     }
 
-    /// Whether a file of this size that has no offline block gets poison: it is wanted, blocks can
-    /// be shared here, and there is a source.
+    /// Returns whether a file of this size without offline blocks will get poison. It must be
+    /// wanted, blocks must be shareable here, and a source must exist.
     pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| tracing::info!(%error, "no poison is made");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
-    /// Replaces a range of a file, which begins at a block, by poison. Returns the number of bytes
-    /// that were written because they can't be shared: those of a partial last block.
+    /// Replaces a range of a file by poison. The range begins at a block. Returns the number of
+    /// bytes that were written because they can't be shared, which are those of a partial last
+    /// block.
     ///
     /// # Errors
     /// Errors of the file system below: see [`is_refusal`].
@@ -159,7 +160,8 @@ impl Poison {
         Ok(0)
     }
 
-    /// Replaces a partial last block. File systems share it only with a file that ends there too.
+    /// Replaces a partial last block. File systems share such a block only with a file that ends
+    /// there too.
     fn put_tail(&self, file: (Ino, Handle), range: Range<u64>) -> Result<u64> {
         let length = range.end - range.start;
         let place = (file.0, file.1, range.start);
@@ -181,7 +183,7 @@ impl Poison {
         Ok(length)
     }
 
-    /// A source of this length for partial last blocks, unless there are too many.
+    /// Returns a source of this length for partial last blocks, or `None` if there are too many.
     fn tail(&self, length: u64) -> Result<Option<Arc<Source>>> {
         let mut sources = self.sources.lock();
         if let Some(tail) = sources.tails.get(&length).filter(|tail| !tail.has_enough()) {
@@ -190,13 +192,13 @@ impl Poison {
         if sources.tails.len() as u64 >= tails_max() {
             return Ok(None);
         }
-        // Sharing its blocks writes them to the disk first.
+        // Not synced here: sharing its blocks writes them to the disk first.
         let tail = Arc::new(Source::make(&self.fs, length)?);
         sources.tails.insert(length, Arc::clone(&tail));
         Ok(Some(tail))
     }
 
-    /// A source that suits a range of this length.
+    /// Returns a source that is large enough for a range of this length.
     fn source(&self, length: u64) -> Result<Arc<Source>> {
         let mut sources = self.sources.lock();
         if sources.can_share == Some(false) {
@@ -209,13 +211,13 @@ impl Poison {
         }
         if sources.can_share.is_none() {
             let tried = self.try_out();
-            // A full disk may have room later.
+            // A full disk may have space later, so the trial is repeated then.
             let refused = tried.as_ref().is_err_and(is_lack);
             sources.can_share = (refused || tried.is_ok()).then_some(!refused);
             tried?;
         }
         let made = match (self.make(wanted), &sources.newest) {
-            // The disk is full: the old source has to do.
+            // The disk is full, so the previous source is used.
             (Err(error), Some(newest)) if is_full(&error) => return Ok(Arc::clone(newest)),
             (Err(error), None) if is_full(&error) => self.make(SOURCE_BYTES_FIRST)?,
             (made, _) => made?,
@@ -223,7 +225,7 @@ impl Poison {
         Ok(Arc::clone(sources.newest.insert(Arc::new(made))))
     }
 
-    /// Shares the blocks of one empty file with another.
+    /// Shares a block, which is a hole, between two new files.
     fn try_out(&self) -> Result<()> {
         let unit = unit_of(&*self.fs)?;
         let [source, target] = [Source::empty(&self.fs, unit)?, Source::empty(&self.fs, unit)?];
@@ -234,13 +236,13 @@ impl Poison {
         let unit = unit_of(&*self.fs)?;
         let mut source = Source::make(&self.fs, bytes.next_multiple_of(unit))?;
         source.unit = unit;
-        // What shares its blocks is durable with them.
+        // Synced so that files that share its blocks never have undefined contents after a crash.
         self.fs.fsync(&own_request(), source.ino, source.handle, false)?;
         Ok(source)
     }
 }
 
-/// The size of the source for a range of this length, after so many bytes were replaced.
+/// Returns the size of the source for a range of this length, after `put_bytes` were replaced.
 fn bytes_of_source(put_bytes: u64, length: u64) -> u64 {
     let least = length.clamp(1, SOURCE_BYTES_FIRST).next_power_of_two();
     let share = put_bytes / SOURCE_SHARE;
@@ -253,25 +255,25 @@ fn tails_max() -> u64 {
     TAILS_MAX.min(descriptors / 4 / TAIL_DESCRIPTORS)
 }
 
-/// What ranges are shared in whole numbers of.
+/// Returns the unit of sharing: ranges are shared in multiples of it.
 fn unit_of(fs: &dyn FileSystem) -> Result<u64> {
     let unit = u64::from(fs.statfs(&own_request(), Ino::ROOT)?.fragment_size).max(SECTOR_BYTES);
     let is_usable = unit.is_power_of_two() && unit <= SOURCE_BYTES_FIRST;
     if is_usable { Ok(unit) } else { Err(Errno::OPNOTSUPP.into()) }
 }
 
-/// Whether bytes at an offset of a file have poison in them.
+/// Returns whether bytes at an offset of a file contain poison.
 pub fn is_in(offset: u64, bytes: &[u8]) -> bool {
     let changed = changed_in(offset, bytes).into_iter().map(|change| change.end - change.start);
     changed.sum::<u64>() < bytes.len() as u64
 }
 
-/// Whether an error says that a file can't share blocks, or that there is no room for it.
+/// Returns whether an error means that a file can't share blocks, or that there is no space for it.
 pub fn is_refusal(error: &fslab_vfs::Error) -> bool {
     is_lack(error) || is_full(error)
 }
 
-/// Whether an error says that blocks can't be shared.
+/// Returns whether an error means that blocks can't be shared.
 fn is_lack(error: &fslab_vfs::Error) -> bool {
     use Errno as E;
     let errno = error.errno();
@@ -282,33 +284,34 @@ fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
-/// A file without a name that is all poison.
+/// A nameless file that is all poison.
 struct Source {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
     handle: Handle,
     bytes: u64,
-    /// What ranges are shared in whole numbers of.
+    /// Ranges are shared in multiples of this.
     unit: u64,
     uses: AtomicU64,
 }
 
 impl Source {
-    /// One of any length.
+    /// Makes a source of any length.
     fn make(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
         let source = Self::empty(fs, bytes)?;
         source.write()?;
         Ok(source)
     }
 
-    /// One that is a hole yet.
+    /// Makes a file of this length that is a hole.
     fn empty(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
         let request = own_request();
         let (entry, opened) = fs.tmpfile(&request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
         let (ino, handle) = (entry.attr.ino, opened.handle);
         let (fs, uses) = (Arc::clone(fs), AtomicU64::new(0));
         let source = Self { fs, ino, handle, bytes, unit: 1, uses };
-        // XFS reserves as much again for a file that is appended to.
+        // The size is set first, because XFS reserves as much space again for a file that is
+        // appended to.
         let size = SetAttr { size: Some(bytes), ..SetAttr::default() };
         source.fs.setattr(&request, ino, Some(handle), &size)?;
         Ok(source)
@@ -326,7 +329,7 @@ impl Source {
         Ok(())
     }
 
-    /// Shares its first bytes with a file, at an offset there.
+    /// Shares its first bytes with a file, at an offset of that file.
     fn share(&self, file: (Ino, Handle, u64), bytes: u64) -> Result<()> {
         self.fs.clone_range(self.place(), file, bytes)?;
         self.uses.fetch_add(1, Ordering::Relaxed);
@@ -372,7 +375,7 @@ mod tests {
         assert_eq!(borders, expected);
     }
 
-    /// A small release uses few blocks, and a large tree has long extents.
+    /// A small release uses few blocks, and a large tree gets long extents.
     #[test]
     fn source_grows_with_what_was_released() {
         const KIB: u64 = 1 << 10;
@@ -399,7 +402,7 @@ mod tests {
         check(&[(100, b"X"), (300, b"X")], &[(100, 301)]);
     }
 
-    /// Bytes of a change that happen to be as poison are kept within it, and at the sectors' edges.
+    /// Bytes that equal poison by chance are kept inside a change, and at the edges of its sectors.
     #[test]
     fn bytes_as_in_poison_are_kept_within_a_change() {
         let mut written = vec![0; 1024];

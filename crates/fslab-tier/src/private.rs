@@ -1,4 +1,4 @@
-//! Files and directories that only their owner may read: archives and homes hold the bytes and
+//! Files and directories that only their owner may read. Archives and homes hold the bytes and
 //! names of every user's files.
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -9,19 +9,19 @@ use std::path::Path;
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Others may read or enter.
+/// Mode bits by which others may read, write or enter.
 const OTHERS_LOOK: u32 = 0o077;
-/// Others may put something else in the place of what is in a directory.
+/// Mode bits of a directory by which others may replace its files.
 const OTHERS_CHANGE: u32 = 0o022;
-/// Unless this is set: they may then only add.
+/// In a directory with this bit, others may only add files.
 const STICKY: u32 = 0o1000;
 
-/// Makes a directory.
+/// Makes a private directory.
 pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Makes a directory unless it is there, and those that it lies in, which are no secret.
+/// Makes a private directory, unless it exists. Missing parents are made with the usual mode.
 pub(crate) fn create_dir_all(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -32,15 +32,15 @@ pub(crate) fn create_dir_all(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file to write to it, which is made so where it is not there.
+/// Returns options that open a file for writing, and create it private.
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(FILE_MODE);
     options
 }
 
-/// Warns where others than its owner may look into a directory and into one of some names in it:
-/// somebody has opened it since it was made.
+/// Warns if others can access a directory and one of the given names in it. Somebody changed its
+/// mode, since it was made private.
 pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();
@@ -52,7 +52,7 @@ pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
 }
 
 fn is_open(directory: &Path, names: &[&str]) -> bool {
-    // What can't be asked about is said by who opens it.
+    // If the mode can't be read, opening the file reports the error.
     let mode = |path: &Path| path.metadata().map_or(0, |found| found.mode());
     let outer = mode(directory);
     let may_change = outer & OTHERS_CHANGE != 0 && outer & STICKY == 0;

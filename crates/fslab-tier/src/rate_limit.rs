@@ -1,9 +1,10 @@
-//! How fast archives are written to and read: so many bytes a second, over any longer time.
+//! Limits for writing and reading archives, in bytes a second over any longer time.
 //!
-//! A bucket of tokens that holds one piece: the first piece goes at once, and each later one when
-//! those before it would have gone at the rate. Idle time is not saved up. What goes first is not
-//! decided here: a thread that recalls waits until more may go, and only then takes the most urgent
-//! recall there is, so that who waits for bytes goes before what was asked for in advance.
+//! A limit is a bucket of tokens that holds one piece. The first piece passes at once. Each later
+//! piece passes when the pieces before it would have passed at the rate. Idle time is not saved up.
+//!
+//! The order of recalls is not decided here. A recalling thread waits until more may pass, and only
+//! then takes the most urgent recall. So waiting readers go before reads in advance.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -14,42 +15,42 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
-/// How often who must wait looks at the clock, and whether he still wants to.
+/// Interval at which a waiting thread checks the clock and for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Bytes a second that may go one way.
+/// A limit of bytes a second in one direction.
 pub struct RateLimit {
     bytes_per_second: NonZeroU64,
     clock: Arc<dyn Clock>,
-    /// When all that went so far would have gone at the rate.
+    /// When all bytes so far would have passed at the rate.
     paid_ns: Mutex<u64>,
 }
 
 impl RateLimit {
-    /// So many bytes a second; none for 0, which is no limit.
+    /// Makes a limit. Returns `None` for 0, which means unlimited.
     #[must_use]
     pub fn new(bytes_per_second: u64, clock: &Arc<dyn Clock>) -> Option<Self> {
         let bytes_per_second = NonZeroU64::new(bytes_per_second)?;
         Some(Self { bytes_per_second, clock: Arc::clone(clock), paid_ns: Mutex::new(0) })
     }
 
-    /// Whether more may go now.
+    /// Returns whether more bytes may pass now.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self.paid_ns.lock() <= self.clock.now_ns()
     }
 
-    /// Counts bytes that go now, whether they may or not.
+    /// Counts bytes that pass now, whether or not the limit allows it.
     pub fn charge(&self, bytes: u64) {
         self.add(&mut self.paid_ns.lock(), bytes);
     }
 
-    /// Waits until more may go, and counts it.
+    /// Waits until more bytes may pass, and counts these.
     ///
     /// # Errors
-    /// Where whoever asked is gone.
+    /// [`Error::Interrupted`] if the request was cancelled.
     pub fn pass(&self, bytes: u64, request: &Request) -> Result<()> {
         while !self.try_pass(bytes) {
             request.cancellation.check().or(Err(Error::Interrupted))?;
@@ -58,7 +59,7 @@ impl RateLimit {
         Ok(())
     }
 
-    /// Waits until more may go, or there is nothing to wait for any more.
+    /// Waits until more bytes may pass, or `is_over` returns true.
     pub fn wait_until_open(&self, is_over: impl Fn() -> bool) {
         while !self.is_open() && !is_over() {
             std::thread::sleep(LOOK_EVERY);
@@ -81,7 +82,7 @@ impl RateLimit {
     }
 }
 
-/// What a transfer keeps to: the limits of the engine and of its requester, while that one waits.
+/// The limits for a transfer: that of the engine and that of its request.
 #[derive(Clone, Copy)]
 pub struct Pace<'a> {
     /// Ends the transfer when it is cancelled.
@@ -91,18 +92,18 @@ pub struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// Waits until more may go by each limit, and counts it.
+    /// Waits until more bytes may pass by each limit, and counts these.
     ///
     /// # Errors
-    /// As [`RateLimit::pass`].
+    /// Like [`RateLimit::pass`].
     pub fn pass(self, bytes: u64) -> Result<()> {
         self.limits.into_iter().flatten().try_for_each(|limit| limit.pass(bytes, self.request))
     }
 
-    /// Checks that the transfer goes on.
+    /// Checks that the transfer was not cancelled.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`] if it was cancelled.
     pub fn check(self) -> Result<()> {
         self.request.cancellation.check().or(Err(Error::Interrupted))
     }

@@ -1,18 +1,23 @@
-//! Rebuilding a tree from archives alone.
+//! Rebuilds a tree from archives alone.
 //!
-//! 1. Existing files stay, with the objects that they name.
-//! 2. The last whole archived tree gives names and attributes; files come back as stubs, whose
+//! 1. Existing files stay, and so do the objects that they name.
+//! 2. The newest complete archived tree provides names and attributes. Files become stubs, whose
 //!    bytes are recalled when they are read.
-//! 3. Newer objects are put where they were archived from. They replace what this run made, never
-//!    what existed.
-//! 4. Files whose objects are not where the tree says come back as their latest version.
+//! 3. Newer objects are placed at the paths that they were archived from. They replace files that
+//!    this run made, and whole stubs of an earlier version. Other existing files stay.
+//! 4. A file whose object is not where the archived tree says gets its latest version.
 //!
-//! In the end each object in the archives has a row: an object that no file names can come back by
-//! `undelete` until it expires.
+//! Finally each object in the archives has a row in the catalogue. An object that no file names can
+//! be restored by `undelete` until it expires.
 //!
-//! Memory: what is told at the end; 8 bytes for each thing that got another name while the tree was
-//! walked, 70 for each file whose object is not where the tree says, the path of each directory
-//! that nobody may write to and of each empty file with several names; some 50 MB of containers.
+//! Memory:
+//!
+//! - the report
+//! - 8 bytes for each inode that was renamed while the tree was archived
+//! - 70 bytes for each file whose object is not where the archived tree says
+//! - the path of each directory that its owner may not read, write or enter
+//! - the path of each empty or existing file with several names
+//! - some 50 MB for containers
 //!
 //! `existing_files`: step 1. `last_tree`, `entries`: step 2. `newer_objects`: step 3.
 //! `second_pass`: step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each
@@ -47,67 +52,70 @@ mod stubs;
 
 use object_roles::ObjectRoles;
 
-/// What was made.
+/// The report of a rebuild.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Rebuilt {
     /// Directories.
     pub directories: u64,
-    /// Files of the archived tree whose bytes an archive has.
+    /// Files of the archived tree whose bytes are in an archive.
     pub files: u64,
-    /// Files of which the archived tree does not tell: all, where there was none.
+    /// Files that the archived tree does not contain. Without an archived tree, these are all
+    /// files.
     pub added: u64,
     /// Symbolic links, pipes, sockets and device nodes.
     pub others: u64,
     /// Further names of files.
     pub links: u64,
-    /// What was there already, but for directories, and stayed.
+    /// Existing files that stayed. Directories are not counted.
     pub kept: u64,
-    /// Versions that archives hold and no file has: they can come back by `undelete`.
+    /// Versions in archives that no file has. `undelete` can restore them.
     pub earlier: u64,
-    /// Files of which an archive has an earlier state only.
+    /// Files of which archives have only an earlier state.
     pub older: Vec<String>,
-    /// Files that no archive has.
+    /// Files that are in no archive.
     pub lost: Vec<String>,
-    /// Files that are younger than the archived tree, and in whose place something else was.
+    /// Files that are newer than the archived tree, and whose place was already taken.
     pub unplaced: Vec<String>,
-    /// What could not be made as it was, and why.
+    /// Attributes and files that could not be restored exactly, and why.
     pub problems: Vec<String>,
-    /// Files that are younger than the archived tree.
+    /// Files that are newer than the archived tree.
     pub younger: u64,
-    /// Set-id bits, capabilities and devices that were left out: whoever can write to an archive
-    /// that is not encrypted can plant them.
+    /// Set-id bits, capabilities and devices that were left out. Anyone who can write to an
+    /// unencrypted archive could plant them.
     pub left_out: Vec<String>,
-    /// The archived tree had been made so, in seconds since 1970; none if there was none.
+    /// When the archived tree was made, in seconds since 1970; none without an archived tree.
     pub tree_made: Option<i64>,
 }
 
-/// A tree that is being made again.
+/// A rebuild in progress.
 struct Rebuilder<'a> {
     lower: &'a Arc<dyn FileSystem>,
     archives: &'a [Arc<dyn Archive>],
     around: &'a Environment,
     tier: Id,
     poison: Poison,
-    /// Whether archives are believed what gives programs and users more rights.
+    /// Whether archives are trusted with attributes that give programs and users more rights.
     is_trusting: bool,
     notes: ObjectRoles<'a>,
     rebuilt: Rebuilt,
-    /// Objects above it are younger than the tree.
+    /// Objects with a higher sequence are newer than the archived tree.
     since: u64,
-    /// Those above this one are younger than what is to be made.
+    /// Objects with a higher sequence are newer than the state to be restored.
     until: u64,
-    /// Where a file with several names was made first that no object tells of, by its former inode.
+    /// The first path of a file with several names, by its former inode. Only empty files and files
+    /// that existed before are listed; objects lead to the others.
     named: HashMap<u64, Vec<u8>>,
-    /// Former inodes of what got another name while the tree was walked.
+    /// Former inodes of files and directories that were renamed while the tree was archived.
     moved: HashSet<u64>,
-    /// Directories that were made for what is in them, before their own entries came.
+    /// Directories that were made for their children, before their own entries were read.
     implied: HashSet<Vec<u8>>,
-    /// Files whose objects are not where the tree says, with the latest of theirs that was found.
+    /// Files whose objects are not where the archived tree says, with the latest version found.
     missing: HashMap<Id, Option<Latest>>,
-    /// The very versions that the tree names of them, by file and sequence, which stay when their
-    /// bytes move: with the object that was found. After a rebuild two may be versions of one.
+    /// The versions of these files that the archived tree names, by file and sequence, with the
+    /// object that was found. They are used if only their bytes were moved. After a rebuild, two
+    /// files of the tree may be versions of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
-    /// Directories that nobody may write to once the tree is made.
+    /// Directories that their owner may not read, write or enter once the tree is made.
     closing: Vec<(Vec<u8>, Permissions)>,
 }
 
@@ -117,25 +125,25 @@ type Latest = (u64, Id);
 /// Rows written in one transaction.
 const BATCH: usize = 500;
 
-/// How a tree is made.
+/// How a tree is rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// As it was at some time, as far as archives go back: what was archived later is as if it had
-    /// been removed.
+    /// Restores the tree as it was at this time, as far as archives go back. Later objects are
+    /// treated as removed.
     pub before: Option<Timestamp>,
-    /// With set-id bits, capabilities and devices also where an archive is not encrypted: whoever
-    /// can write to it can have planted them.
+    /// Restores set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
+    /// write to such an archive could have planted them.
     pub trust: bool,
-    /// Files show poison below, where blocks can be shared, and no zeros.
+    /// Lets stubs show poison instead of zeros below the mount, where blocks can be shared.
     pub poison: bool,
 }
 
-/// Makes a tree in a directory. The catalogue is filled with what archives hold; what it said
-/// before was about another tree.
+/// Rebuilds a tree in a directory. The catalogue is filled with the contents of the archives; its
+/// old contents were about another tree.
 ///
 /// # Errors
-/// Where no archive can be listed, or the catalogue or the tree fails; what goes wrong with one
-/// archive or one file is reported.
+/// If no archive can be listed, or the catalogue or the tree fails. Failures of one archive or one
+/// file are reported in the result.
 pub fn rebuild(
     options: Options,
     lower: &Arc<dyn FileSystem>,
@@ -144,7 +152,8 @@ pub fn rebuild(
     (around, tier): (&Environment, Id),
     request: &Request,
 ) -> Result<Rebuilt> {
-    // This use does not end in order: before anything expires, a scan looks at the new tree.
+    // This use is never ended in the catalogue. So a scan checks the new tree before anything
+    // expires.
     catalogue.begin_use()?;
     catalogue.clear_open_epoch()?;
     let notes = ObjectRoles::begin(catalogue)?;
@@ -168,8 +177,8 @@ pub fn rebuild(
     Ok(rebuilder.rebuilt)
 }
 
-/// Makes one file whose bytes are in archives, for good; returns its row, and what of it could not
-/// be made as it was.
+/// Makes one file whose bytes are in archives, durably. Returns its row and the attributes that
+/// could not be restored.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
     around: &Environment,
@@ -219,8 +228,9 @@ impl<'a> Rebuilder<'a> {
         request_at(&*self.around.calendar)
     }
 
-    /// Makes what the tree names. What got another name while it was walked is where it was found
-    /// last: that comes first, and stays.
+    /// Makes the entries of the archived tree. A file that was renamed during the walk belongs
+    /// where the walk found it last. Such entries are made first, so the earlier entries do not
+    /// replace them.
     fn make_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {
@@ -230,7 +240,7 @@ impl<'a> Rebuilder<'a> {
         self.notes.write(0)
     }
 
-    /// What a file says of itself, if it is one of this tier's and means this very inode.
+    /// Returns the residency of a file, if it is of this tier and was written for this very inode.
     fn own_residency(&self, found: &Found) -> Option<Residency> {
         let known = self.around.marks.read(&**self.lower, found.ino());
         let is_own = |known: &Residency| {

@@ -1,4 +1,4 @@
-//! A set of block numbers as sorted, disjoint runs: which blocks of a file are offline.
+//! A set of block numbers as sorted, disjoint runs. It records which blocks of a file are offline.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// No block.
+    /// Returns an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One run.
+    /// Returns a set of one run.
     #[must_use]
     pub fn of(range: Range<u64>) -> Self {
         let mut runs = Self::new();
@@ -25,36 +25,36 @@ impl Runs {
         runs
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     #[must_use]
     pub fn pieces(&self) -> usize {
         self.runs.len()
     }
 
-    /// The runs in order.
+    /// Returns the runs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.runs.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Whether a block is in it.
+    /// Returns whether a block is in the set.
     #[must_use]
     pub fn contains(&self, block: u64) -> bool {
         self.runs.range(..=block).next_back().is_some_and(|(_, end)| *end > block)
     }
 
-    /// The first block of the set in a range.
+    /// Returns the first block of the set in a range.
     #[must_use]
     pub fn first_in(&self, range: Range<u64>) -> Option<u64> {
         if range.is_empty() {
@@ -66,13 +66,13 @@ impl Runs {
         self.runs.range(range).next().map(|(start, _)| *start)
     }
 
-    /// Whether any block of a range is in it.
+    /// Returns whether any block of a range is in the set.
     #[must_use]
     pub fn meets(&self, range: Range<u64>) -> bool {
         self.first_in(range).is_some()
     }
 
-    /// The first block at or behind `block` that is not in it.
+    /// Returns the first block at or behind `block` that is not in the set.
     #[must_use]
     pub fn end_of_run(&self, block: u64) -> u64 {
         let run = self.runs.range(..=block).next_back();
@@ -91,7 +91,7 @@ impl Runs {
         self.runs.insert(start, end);
     }
 
-    /// Takes the blocks of a range out.
+    /// Removes the blocks of a range.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -106,7 +106,8 @@ impl Runs {
         }
     }
 
-    /// Takes the runs out that have blocks between two.
+    /// Removes and returns the runs with blocks between `start` and `end`. `insert` widens the
+    /// bounds by one, to include runs that touch.
     fn take_met(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let met = self.runs.range(..end).rev().take_while(|(_, run_end)| **run_end > start);
         let met: Vec<(u64, u64)> = met.map(|(start, end)| (*start, *end)).collect();
@@ -121,14 +122,14 @@ impl Runs {
         self.remove(end..u64::MAX);
     }
 
-    /// The run with the fewest blocks.
+    /// Returns the run with the fewest blocks.
     #[must_use]
     pub fn smallest(&self) -> Option<Range<u64>> {
         self.iter().min_by_key(|run| run.end - run.start)
     }
 
-    /// Joins runs over the smallest gaps until there are at most `pieces`: a set that holds at
-    /// least the blocks of this one.
+    /// Joins runs over the smallest gaps until at most `pieces` remain. The result contains at
+    /// least the blocks of this set.
     #[must_use]
     pub fn joined(&self, pieces: usize) -> Self {
         let surplus = self.pieces().saturating_sub(pieces.max(1));
@@ -191,7 +192,7 @@ mod tests {
             assert!(joined.pieces() <= 2 && blocks(&joined).is_superset(&set));
         }
     }
-    /// As many as a program leaves that reads a large file here and there.
+    /// A program that reads parts of a large file leaves about as many runs.
     #[test]
     fn many_runs_are_joined_over_the_smallest_gaps_at_once() {
         let runs: Runs = (0..200_000_u64).map(|run| run * 10..run * 10 + 5 + run % 2).collect();

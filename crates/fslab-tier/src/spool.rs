@@ -1,5 +1,5 @@
-//! A buffer for data whose length must be known before it is written: up to a block in memory, the
-//! rest in a nameless temporary file.
+//! A buffer for data whose length must be known before it is written. Up to a block is kept in
+//! memory, the rest in a nameless temporary file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use crate::error::{Error, Result};
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::blocks_of;
 
-/// Bytes on their way, in the order in which they came.
+/// Buffered bytes, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Spool {
-    /// The first bytes, once there are too many.
+    /// The first bytes, if they exceed a block.
     file: Option<File>,
-    /// Those behind.
+    /// The bytes after them.
     buffer: Vec<u8>,
     length: u64,
 }
 
 impl Spool {
-    /// How many there are.
+    /// The number of bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Bytes of them that are in memory.
+    /// The number of bytes in memory.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffer.len()
@@ -50,7 +50,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Calls `visit` with each block of them; all but the last have [`BLOCK_BYTES`].
+    /// Calls `visit` with each block; all but the last have [`BLOCK_BYTES`].
     pub(crate) fn blocks(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         if self.file.is_some() {
             self.spill()?;
@@ -83,7 +83,7 @@ fn failed(source: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// Pieces of which none is as long as a block.
+    /// Adds bytes in pieces that are shorter than a block.
     fn check(length: usize) {
         let bytes: Vec<u8> = (0..length).map(|byte| (byte % 251) as u8).collect();
         let mut spool = Spool::default();

@@ -20,7 +20,7 @@ use crate::cleanup::Cleanup;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// Where an archive is, and of which kind it is.
+/// The kind and the place of an archive.
 #[derive(Clone)]
 pub struct ArchiveAddress {
     kind: &'static ArchiveKindSpec,
@@ -31,7 +31,7 @@ impl ArchiveAddress {
     /// Parses a URL or a plain path. A relative path stays relative.
     ///
     /// # Errors
-    /// If no kind has the scheme, or the text is no URL.
+    /// If no kind has the scheme, or the text is not a URL.
     pub fn parse(text: &OsStr) -> Result<Self> {
         let wrong = |what: String| Error::Refused {
             what: format!("archive '{}': {what}", text.to_string_lossy()),
@@ -104,15 +104,15 @@ impl ArchiveAddress {
         (self.kind.make)(&self.location, new)
     }
 
-    /// Returns what the archive says of itself, without opening it.
+    /// Returns the archive's description, without opening it.
     ///
     /// # Errors
-    /// If no archive is there, or one of a later fslab.
+    /// If no archive is there, or it is one of a later fslab.
     pub fn describe(&self) -> Result<ArchiveDescription> {
         (self.kind.describe)(&self.location)
     }
 
-    /// Opens the archive for its owner. To write takes its lease.
+    /// Opens the archive for its owner. Opening it for writing takes its lease.
     ///
     /// # Errors
     /// If it belongs to another tier, or is in use.
@@ -214,7 +214,7 @@ fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(scheme).ok().filter(|_| is_scheme)?, location))
 }
 
-/// Whether a byte stands for itself in a URL that is written here.
+/// Returns whether a byte is written to a URL without an escape.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/!$&'()*+,;=:@".contains(&byte)
 }
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// A name of a person who types it is taken as it is meant.
+    /// A path that a user types into a URL may contain spaces and letters beyond ASCII.
     #[test]
     fn a_url_may_have_bytes_that_need_no_escape() {
         let expected = ArchiveAddress::from(Path::new("/my disk/\u{e4}?"));

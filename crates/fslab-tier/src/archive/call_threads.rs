@@ -1,4 +1,4 @@
-//! Threads that make calls which may never return: about as many as there were calls at a time.
+//! Threads for calls that may never return. There are about as many as there were concurrent calls.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,23 +6,23 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// What a thread is given to do. It does not panic.
+/// A function for a thread. It must not panic.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads and those of them that are idle. Dropped, all end.
+/// The idle threads. All threads end when this is dropped.
 #[derive(Default)]
 pub(super) struct CallThreads(Arc<Idle>);
 
 type Idle = Mutex<Vec<Worker>>;
 
-/// A thread, which puts this among the idle ones when its job is done.
+/// A handle of a thread. The thread adds it to the idle ones when its job is done.
 struct Worker(Sender<(Job, Self)>);
 
 impl CallThreads {
-    /// Has a thread do something.
+    /// Runs a job in an idle or new thread.
     ///
     /// # Errors
-    /// Where no thread can be started.
+    /// If no thread can be started.
     pub(super) fn run(&self, job: Job) -> io::Result<()> {
         let idle = self.0.lock().pop();
         let worker = idle.map_or_else(|| self.start(), Ok)?;

@@ -1,9 +1,9 @@
-//! A time limit for each call of an archive. A server that hangs, or a disk that does not answer,
-//! makes its archive unavailable: whoever asked gets `NotConnected`, and other archives are asked.
+//! A time limit for each call of an archive. A hanging server or a disk that does not answer makes
+//! its archive unavailable: the caller gets `NotConnected`, and other archives are tried.
 //!
-//! A call can't be taken back: a thread of its own makes it and may stay in it for ever. While one
-//! is late, no other call is begun, so an archive that hangs holds as many threads as it had calls
-//! then. Once all late calls have returned the archive is available again.
+//! A call can't be cancelled, so it runs in a thread of its own, where it may hang for ever. While
+//! a call is late, no other call is begun. So a hanging archive keeps only the threads of the calls
+//! that were in progress. It is available again once all late calls have returned.
 
 use std::cell::Cell;
 use std::io;
@@ -20,23 +20,23 @@ use super::unavailable::unavailable_error;
 use super::{Archive, Container, ContainerKind, Upload};
 use crate::id::Id;
 
-/// How often a waiting caller looks at the clock, which is not the one that the system waits by.
+/// Interval at which a waiting caller reads the clock, which may differ from the system's.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// An archive that moves bytes more slowly than this is late: they are added to the limit.
+/// The lowest expected transfer rate. A call gets additional time for its bytes at this rate.
 const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 
-/// The same of the end of a container, which waits until all of it is durable.
+/// The corresponding rate for finishing a container, which waits until all bytes are durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
-/// Bytes of a container that go out in one call: a thread takes some time to wake up, and small
-/// containers come in small pieces.
+/// Bytes of a container that are written in one call. Small containers are written in small pieces,
+/// and waking up a thread for each would take too long.
 const TOGETHER_BYTES: usize = 128 << 10;
 
-/// Containers that a listing may be ahead of its caller.
+/// The number of listed containers that may wait for the caller.
 const LISTED_AHEAD: usize = 1024;
 
-/// Called once an archive that was late answers again.
+/// A function that is called once a late archive answers again.
 pub(crate) type Returned = Box<dyn Fn() + Send + Sync>;
 
 /// An archive whose calls have a time limit.
@@ -45,24 +45,25 @@ pub(crate) struct TimeoutArchive {
     calls: Arc<Calls>,
 }
 
-/// What the threads that make calls share.
+/// The state shared by the threads that make calls.
 struct Calls {
     label: String,
     clock: Arc<dyn Clock>,
     limit: Duration,
     workers: CallThreads,
-    /// Calls that have not returned.
+    /// Calls that have not returned yet.
     under_way: AtomicUsize,
-    /// Calls that have passed their limit and not returned.
+    /// Calls that passed their limit and have not returned yet.
     late: AtomicUsize,
     came_back: AtomicBool,
     returned: Returned,
 }
 
-/// A call under way, as its caller has it.
+/// A call in progress, for its caller.
 struct Call<T> {
     outcome: Receiver<io::Result<T>>,
-    /// It has returned, or was given up: what comes second does not count.
+    /// Set when the call returns or is given up, whichever is first. The second event has no
+    /// effect.
     is_decided: Arc<AtomicBool>,
     begun_ns: Cell<u64>,
     limit: Duration,
@@ -81,7 +82,7 @@ impl TimeoutArchive {
         Self { archive, calls: Arc::new(calls) }
     }
 
-    /// The limit of a call; none where the archive ends its calls itself.
+    /// Returns the limit of a call. It is infinite if the archive limits its calls itself.
     fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
         match self.archive.limits_its_calls() {
             true => Duration::MAX,
@@ -116,7 +117,7 @@ impl Calls {
         self.why_late().map_or(Ok(()), |why| Err(unavailable_error(&why)))
     }
 
-    /// Has a thread make a call.
+    /// Makes a call in another thread.
     fn begin<T: Send + 'static>(
         self: &Arc<Self>,
         limit: Duration,
@@ -129,13 +130,13 @@ impl Calls {
         let call = Call { outcome, is_decided: Arc::clone(&is_decided), begun_ns, limit };
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let started = self.workers.run(Box::new(move || {
-            // What the call held of the archive is dropped before its caller goes on.
+            // The closure's references to the archive are dropped before the caller continues.
             let outcome = catch_unwind(AssertUnwindSafe(ask));
             let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
             let calls = calls.upgrade();
             calls.iter().for_each(|calls| calls.has_returned());
             if !is_decided.swap(true, Ordering::SeqCst) {
-                // Who goes without waiting needs no answer.
+                // A caller that did not wait needs no answer.
                 return sender.send(outcome).unwrap_or_default();
             }
             drop(outcome);
@@ -155,7 +156,7 @@ impl Calls {
         }
     }
 
-    /// Gives a call up whose limit has passed.
+    /// Gives up a call whose limit has passed.
     fn check_limit<T>(&self, call: &Call<T>) -> io::Result<()> {
         let took_ns = self.clock.now_ns().saturating_sub(call.begun_ns.get());
         let is_late = Duration::from_nanos(took_ns) >= call.limit;
@@ -248,14 +249,14 @@ impl Archive for TimeoutArchive {
         let (listed, found) = sync_channel(LISTED_AHEAD);
         let (archive, limit) = (Arc::clone(&self.archive), self.limit_of(0, 1));
         let call = self.calls.begin(limit, move || {
-            // Nobody listens any more where it was late.
+            // After a timeout nobody receives the list any longer.
             archive.list(kind, &mut |id, length| listed.send((id, length)).unwrap_or_default())
         })?;
         loop {
             match found.recv_timeout(LOOK_EVERY) {
                 Ok((id, length)) => {
                     visit(id, length);
-                    // It goes on: its limit begins anew.
+                    // The listing makes progress, so its limit starts again.
                     call.begun_ns.set(self.calls.clock.now_ns());
                 }
                 Err(RecvTimeoutError::Timeout) => self.calls.check_limit(&call)?,
@@ -287,12 +288,13 @@ impl Archive for TimeoutArchive {
     }
 }
 
-/// A container that is being written. A call that is late keeps it, and it ends there.
+/// A container that is being written. A late or failed call keeps the upload, so that no further
+/// calls are possible.
 struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
     is_limited: bool,
-    /// What no call has taken yet.
+    /// Bytes that were not passed to a call yet.
     pending: Vec<u8>,
     bytes: u64,
 }
@@ -350,7 +352,7 @@ impl Upload for TimedUpload {
 }
 
 impl Drop for TimedUpload {
-    /// What was written is removed, which may take as long as any other call.
+    /// Removes an unfinished container. This may take as long as any other call.
     fn drop(&mut self) {
         let Some(upload) = self.upload.take() else { return };
         if self.calls.why_late().is_some() {

@@ -1,4 +1,4 @@
-//! What an archive says of itself.
+//! The description of an archive, which is stored in it.
 
 use std::path::Path;
 
@@ -7,40 +7,40 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// What an archive says of itself.
+/// The description of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveDescription {
-    /// Of the layout.
+    /// The version of the layout.
     pub version: u32,
     /// Its identity.
     pub id: Id,
-    /// The tier that writes to it, and alone deletes from it.
+    /// The tier that the archive belongs to. No other tier writes to it or deletes from it.
     pub owner: Id,
-    /// How what is in it is encrypted, where it is.
+    /// Its encryption, if it is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
 }
 
-/// What an archive says of its encryption.
+/// The encryption of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encryption {
-    /// How.
+    /// The cipher.
     pub cipher: Cipher,
-    /// What tells its key from another.
+    /// The mark of its key, see [`super::Key::mark`].
     pub key: Id,
 }
 
-/// How containers are encrypted.
+/// A cipher for containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cipher {
-    /// As [`super::EncryptedArchive`] does it.
+    /// ChaCha20-Poly1305, as in [`super::EncryptedArchive`].
     Chacha20Poly1305,
 }
 
-/// Settings as they stand in their file.
+/// Formats settings as the text of their file.
 pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<String> {
     toml::to_string(settings)
         .map_err(|source| Error::Unwritable { path: path.to_owned(), source: Box::new(source) })

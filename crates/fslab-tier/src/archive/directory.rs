@@ -1,17 +1,17 @@
-//! A directory as an archive: on another file system, on NFS, wherever a directory can be.
+//! A directory as an archive, on any file system, such as another disk or NFS.
 //!
 //! ```text
-//! DIRECTORY/archive.toml     what it is, and whose
-//! DIRECTORY/lease            locked by who writes, and says who that is
-//! DIRECTORY/writer.toml      which tree of the tier writes
+//! DIRECTORY/archive.toml     its description, with its identity and tier
+//! DIRECTORY/lease            locked by its writer and its readers; names the last writer
+//! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
 //! DIRECTORY/trees/ID         containers of trees
 //! ```
 //!
-//! Invariant: what has its name below `files` or `trees` is whole and durable. It got the name by a
-//! rename, after it was synced, and the directory was synced before anybody was told. Its owner
-//! alone may look into it.
+//! Invariant: a container with a name below `files` or `trees` is complete and durable. It is
+//! synced first and then renamed to this name, and its directory is synced before success is
+//! reported. Only its owner may access the archive.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -79,19 +79,19 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: ArchiveDescription,
-    /// Why nothing is written here, where another tree writes.
+    /// Why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// Directories below `files`, by their digits, that this process has made durable.
+    /// The directories below `files`, by their digits, that this process has made durable.
     durable: Arc<Mutex<[bool; 256]>>,
-    /// Held while this may write, and shared by those who read.
+    /// Exclusive for a writer, shared for readers.
     _lease: Option<File>,
 }
 
 impl DirectoryArchive {
-    /// Makes an archive in a directory that is empty or missing; with a key, an encrypted one.
+    /// Makes an archive in an empty or missing directory. With a key, it is encrypted.
     ///
     /// # Errors
-    /// Where it holds something already.
+    /// If the directory contains files.
     pub fn init(root: &Path, id: Id, owner: Id, key: Option<&Key>) -> Result<()> {
         let cipher = Cipher::Chacha20Poly1305;
         let encryption = key.map(|key| Encryption { cipher, key: key.mark(id) });
@@ -121,20 +121,21 @@ impl DirectoryArchive {
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
-    /// Opens an archive of a tier to write to it, for no tree; nobody else may meanwhile.
+    /// Opens an archive of a tier for writing, without a known tree. Nobody else can open it
+    /// meanwhile.
     ///
     /// # Errors
-    /// As [`Self::open_for`].
+    /// Like [`Self::open_for`].
     pub fn open(root: &Path, owner: Id) -> Result<Self> {
         Self::open_for(root, owner, None)
     }
 
-    /// Opens an archive of a tier to write to it, for a tree that can tell who it is; nobody else
-    /// may meanwhile. From then on that is the tree that writes to it. Where another one is, it is
-    /// opened to read.
+    /// Opens an archive of a tier for writing, for a tree with a known identity. Nobody else can
+    /// open it meanwhile. From then on this tree is the writer of the archive. If another tree is
+    /// its writer, the archive is opened for reading.
     ///
     /// # Errors
-    /// Where it belongs to another tier, or somebody writes to it.
+    /// If it belongs to another tier, or is in use.
     pub fn open_for(root: &Path, owner: Id, writer: Option<&Writer>) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
         check_directories(root, Missing::IsWrong)?;
@@ -153,10 +154,10 @@ impl DirectoryArchive {
         Ok(archive)
     }
 
-    /// Has a tree write to an archive of its tier from now on, whichever did before.
+    /// Makes a tree the writer of an archive of its tier, in place of the previous one.
     ///
     /// # Errors
-    /// Where it belongs to another tier, or somebody uses it.
+    /// If it belongs to another tier, or is in use.
     pub fn take_over(root: &Path, owner: Id, writer: &Writer) -> Result<()> {
         Self::describe_own(root, owner)?;
         check_directories(root, Missing::IsWrong)?;
@@ -164,7 +165,7 @@ impl DirectoryArchive {
         writer_record::take_over(root, writer)
     }
 
-    /// Who writes to an archive, since when, and when anything was written to it last.
+    /// Describes the writer of an archive, since when it writes, and the time of the last write.
     ///
     /// # Errors
     /// Errors of the system.
@@ -178,14 +179,14 @@ impl DirectoryArchive {
         Ok(format!("{holder}, last written to at {written}"))
     }
 
-    /// Opens an archive of a tier to read from it; nobody may write to it meanwhile. Nothing is
-    /// written: it may be a snapshot, or on a disk that is protected.
+    /// Opens an archive of a tier for reading; nobody can open it for writing meanwhile. Nothing is
+    /// written, so it may be a snapshot, or on a write-protected disk.
     ///
     /// # Errors
-    /// Where it belongs to another tier, or somebody writes to it.
+    /// If it belongs to another tier, or somebody writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
-        // Many tools that copy directories leave out those that are empty.
+        // Many tools that copy directories omit empty ones.
         check_directories(root, Missing::IsEmpty)?;
         Ok(Self::with(root, description, share_lease(root)?))
     }
@@ -212,7 +213,7 @@ impl DirectoryArchive {
         }
     }
 
-    /// What was being written when its writer ended; nothing else.
+    /// Removes the containers that were unfinished when their writer ended. Other files stay.
     fn clear_incoming(&self) -> io::Result<()> {
         let incoming = ConfinedDir::at(&self.root)?.directory(INCOMING)?;
         for name in incoming.names()? {
@@ -224,12 +225,13 @@ impl DirectoryArchive {
         Ok(())
     }
 
-    /// Its directory, where it is there.
+    /// Opens the directory of the archive. If that fails, checks whether the archive is
+    /// unavailable.
     fn place(&self) -> io::Result<ConfinedDir> {
         ConfinedDir::at(&self.root).or_else(|error| self.check().and(Err(error)))
     }
 
-    /// Opens a container to read it.
+    /// Opens a container for reading.
     fn open_container(&self, container: Container) -> io::Result<File> {
         ConfinedDir::at(&self.root)?.file(&path_of(container))
     }
@@ -248,7 +250,7 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure nothing of it is left, unless somebody else made something
+/// Makes an archive. After a failure nothing of it is left, unless somebody else created files
 /// there meanwhile.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();
@@ -265,7 +267,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Whether somebody else has made something where it was to be made.
+/// Returns whether an error means that somebody else created files at the place.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
@@ -278,7 +280,7 @@ fn directories() -> [&'static str; 3] {
     [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
 }
 
-/// When a container came or went last: its directory was changed then.
+/// Returns when a container was last added or removed, from the times of the directories.
 fn last_write(root: &Path) -> io::Result<SystemTime> {
     let mut last = SystemTime::UNIX_EPOCH;
     let mut places: Vec<PathBuf> = directories().iter().map(|name| root.join(name)).collect();
@@ -297,14 +299,15 @@ fn last_write(root: &Path) -> io::Result<SystemTime> {
     Ok(last)
 }
 
-/// What a directory that is not there is to who opens an archive.
+/// How a missing directory is treated when an archive is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     IsWrong,
     IsEmpty,
 }
 
-/// A link would lead reading, writing and deleting to where no archive is.
+/// Checks the directories of an archive. A symbolic link would redirect reads, writes and
+/// deletions.
 fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     let place = ConfinedDir::at(root).map_err(Error::file(root))?;
     for name in directories() {
@@ -320,7 +323,7 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     Ok(())
 }
 
-/// Where a container has its name.
+/// Returns the directory that holds the name of a container.
 fn home_of((kind, container): Container) -> String {
     let directory = directory_of(kind);
     match kind {
@@ -350,7 +353,7 @@ impl Archive for DirectoryArchive {
         self.refusal.clone()
     }
 
-    /// Where its disk is gone, its directory may be there, and be empty.
+    /// Reads the description. If the disk is not mounted, the directory may exist and be empty.
     fn check(&self) -> io::Result<()> {
         let found = describe(&self.root).map_err(unseen)?;
         if found.id == self.description.id {
@@ -389,7 +392,7 @@ impl Archive for DirectoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
-            // Many tools that copy directories leave out those that are empty.
+            // Many tools that copy directories omit empty ones.
             (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
                 return self.check();
             }
@@ -398,7 +401,7 @@ impl Archive for DirectoryArchive {
         if kind == ContainerKind::Tree {
             return list_directory(&place, visit);
         }
-        // What can't be listed hides nothing of the others.
+        // An error in one directory does not hide the contents of the others.
         let mut listed = Ok(());
         for name in place.names()? {
             let name = name?;
@@ -410,9 +413,10 @@ impl Archive for DirectoryArchive {
         listed
     }
 
-    /// The kernel's pages too: they may be those that were written, which the disk never took.
+    /// Also drops the kernel's cached pages. They may hold written bytes that never reached the
+    /// disk.
     fn forget(&self, container: Container) {
-        // What can't be opened is said by who reads it next.
+        // If the file can't be opened, its next reader gets the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
             tracing::debug!(%error, "{}: is read back from memory", container.1);
@@ -424,7 +428,7 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Each container is a file: what is near is in the same one.
+    /// Each container is a file, so only offsets within a container are close to each other.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -439,7 +443,8 @@ impl Archive for DirectoryArchive {
     }
 }
 
-/// An archive that does not say what it is is not there, unless it is this process that can't look.
+/// Converts the error of a check. An archive without a readable description is unavailable, unless
+/// this process lacks memory, descriptors or permissions.
 fn unseen(error: Error) -> io::Error {
     use fslab_vfs::Errno;
     match error {
@@ -459,20 +464,20 @@ fn not_here(what: String) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, what)
 }
 
-/// Whether a directory has containers of files; others are none of ours.
+/// Returns whether a name is that of a directory for containers. Other directories are ignored.
 fn is_digits(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Names that are no identities are none of ours, and left alone. What has one and is no file is
-/// told of by who reads it.
+/// Calls `visit` with each container of a directory. Names that are not identities are ignored. If
+/// a name is an identity but not a file, its reader gets the error.
 fn list_directory(directory: &ConfinedDir, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
     for name in directory.names()? {
         let name = name?;
         let Ok(id) = name.parse() else { continue };
         match directory.bytes_of(&name) {
             Ok(bytes) => visit(id, bytes),
-            // It went since its name was read.
+            // It was deleted after its name was read.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -490,7 +495,7 @@ struct DirectoryUpload {
 }
 
 impl DirectoryUpload {
-    /// Opens the directory of the container. It is made where it is not there, and durable.
+    /// Opens the directory of the container. A missing directory is made durably.
     fn target(&self, root: &ConfinedDir) -> io::Result<ConfinedDir> {
         if self.kind == ContainerKind::Files {
             let (files, digits) = (root.directory(directory_of(self.kind))?, self.container.0[0]);
@@ -499,7 +504,7 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // Who has made it may have been killed, or be about to do this.
+            // The process that made it may have been killed before this, or not be done yet.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;
@@ -653,7 +658,7 @@ mod tests {
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
         first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
-        // Nor for who can't tell which tree asks.
+        // The same applies to a caller without a known tree.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
             let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();

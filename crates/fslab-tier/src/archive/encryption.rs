@@ -1,12 +1,15 @@
-//! An archive that is encrypted here, before it leaves this machine.
+//! An archive that is encrypted before the data leave this machine.
 //!
-//! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305, under a key of its own that is
-//! derived from the archive's key, the archive, the container and a salt. The nonce is the number
-//! of the chunk and whether it is the last: it never repeats, because no key is used for two
-//! writings. So what is read was written here, in this place of this container, and is all there
-//! was: chunks that were changed, moved, cut off or brought from elsewhere are refused. Reading a
-//! range takes the chunks that it meets. A damaged byte costs its chunk, and one in the head, where
-//! the salt is, the container: only another copy helps there.
+//! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305. Its key is derived from the
+//! archive's key, the archive, the container and a salt. The nonce consists of the number of the
+//! chunk and whether it is the last. It never repeats, because each writing of a container has a
+//! key of its own.
+//!
+//! So the bytes that are read were written with this key, at this place of this container, and they
+//! are complete. Chunks that were changed, moved, cut off or copied from elsewhere are refused.
+//!
+//! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable. In
+//! the head, which holds the salt, it makes the container unreadable: only another copy helps then.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use crate::stored::format::{
 const HEAD_BYTES: u64 = size_of::<SealRecord>() as u64;
 const SEALED_BYTES: u64 = CHUNK_BYTES + TAG_BYTES;
 
-/// Containers whose keys and lengths are remembered.
+/// Containers whose keys and lengths are cached.
 const OPENED: usize = 256;
 
 /// An archive whose containers are encrypted.
@@ -36,14 +39,14 @@ pub struct EncryptedArchive {
     opened: Cache<Container, Arc<Opened>>,
 }
 
-/// What is known of a container.
+/// The cached state of a container.
 struct Opened {
     cipher: ChaCha20Poly1305,
     length: u64,
 }
 
 impl EncryptedArchive {
-    /// Encrypts what goes into an archive, and decrypts what comes from it.
+    /// Encrypts the containers that are written to an archive, and decrypts those that are read.
     #[must_use]
     pub fn new(inner: Arc<dyn Archive>, key: Key, identities: Arc<dyn Identities>) -> Self {
         Self { inner, key, identities, opened: Cache::new(OPENED) }
@@ -79,7 +82,7 @@ impl EncryptedArchive {
         buffer: &mut [u8],
     ) -> io::Result<usize> {
         let end = opened.length.min(offset.saturating_add(buffer.len() as u64));
-        // An empty container has one chunk too, and only that says that it is empty.
+        // An empty container has a chunk too, and only this chunk proves that it is empty.
         let last_met = end.saturating_sub(1) / CHUNK_BYTES;
         let chunks = (offset / CHUNK_BYTES).min(last_met)..=last_met;
         let last = opened.length.saturating_sub(1) / CHUNK_BYTES;
@@ -97,7 +100,7 @@ impl EncryptedArchive {
         Ok(end.saturating_sub(offset) as usize)
     }
 
-    /// The bytes of chunks as the archive has them.
+    /// Reads chunks in encrypted form.
     fn sealed(
         &self,
         container: Container,
@@ -152,14 +155,14 @@ fn is_head(head: &SealRecord) -> bool {
         && head.crc.get() == crc_of(head.as_bytes())
 }
 
-/// Bytes of a container, of those that the archive has for it.
+/// Returns the decrypted length of a container of `sealed` bytes.
 fn plain_length(sealed: u64) -> io::Result<u64> {
     let chunks = sealed.saturating_sub(HEAD_BYTES).div_ceil(SEALED_BYTES);
     let plain = sealed.checked_sub(HEAD_BYTES + chunks * TAG_BYTES).filter(|_| chunks > 0);
     plain.ok_or_else(|| wrong("an encrypted container is cut off"))
 }
 
-/// Bytes that an archive has for a container.
+/// Returns the encrypted length of a container of `plain` bytes.
 fn sealed_length(plain: u64) -> u64 {
     HEAD_BYTES + plain + plain.div_ceil(CHUNK_BYTES).max(1) * TAG_BYTES
 }
@@ -214,7 +217,7 @@ impl Archive for EncryptedArchive {
         if read.as_ref().is_ok() {
             return read;
         }
-        // It may have been written anew since it was opened, with another salt.
+        // The container may have been written again since, with another salt.
         self.opened.remove(&container);
         let opened = self.open(container)?;
         self.read_opened(container, &opened, offset, buffer)
@@ -225,7 +228,7 @@ impl Archive for EncryptedArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        // One that is cut off is seen, and refused by who reads it.
+        // A container that was cut off is listed, and reading it fails.
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 
@@ -249,11 +252,11 @@ impl Archive for EncryptedArchive {
     }
 }
 
-/// A container that is sealed as it is written.
+/// A container that is encrypted while it is written.
 struct SealingUpload {
     inner: Box<dyn Upload>,
     cipher: ChaCha20Poly1305,
-    /// Less than a chunk, or a whole one that may be the last.
+    /// Less than a chunk, or a full one that may be the last.
     pending: Vec<u8>,
     chunks: u64,
 }

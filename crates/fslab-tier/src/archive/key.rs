@@ -1,7 +1,8 @@
-//! Keys of archives: 32 bytes that only their owner's file holds, one line of text.
+//! Keys of archives: 32 bytes, stored as one line of text in a file of their owner.
 //!
-//! Invariant: a key is nowhere else, neither in settings nor in the catalogue nor in archives. What
-//! an archive says of its key tells a right one from a wrong one, and nothing more.
+//! Invariant: a key is stored nowhere else, neither in settings nor in the catalogue nor in
+//! archives. An archive stores a mark of its key, which only distinguishes the right key from
+//! others.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -16,13 +17,13 @@ use crate::atomic_write::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// Begins the line.
+/// The beginning of the line.
 const PREFIX: &str = "fslab-tier-key-1 ";
 
-/// The longest file that is looked at, in bytes.
+/// The number of bytes of a key file that are read.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// What derived keys are for: no two purposes share one.
+/// The purposes of derived keys. No two purposes share a key.
 const FOR_CONTAINERS: &str = "fslab tier, 2026: a container of an archive";
 const FOR_TELLING: &str = "fslab tier, 2026: telling the key of an archive";
 
@@ -36,7 +37,7 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of random bytes, from a source that nobody can guess.
+    /// Makes a key from random bytes, which must come from an unpredictable source.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
@@ -45,10 +46,10 @@ impl Key {
     /// Reads a key.
     ///
     /// # Errors
-    /// Where there is none, or others than its owner may read it.
+    /// If there is no key, or users other than its owner may read it.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::Key { path: path.to_owned(), what: what.to_owned() };
-        // Whoever opens a pipe waits for who writes to it.
+        // Opening a pipe would otherwise wait for its writer.
         let at_once = OFlags::NONBLOCK.bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(at_once).open(path);
         let file = opened.map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
@@ -80,10 +81,10 @@ impl Key {
         Some(key)
     }
 
-    /// Writes it to a new file that its owner alone may read.
+    /// Writes the key to a new file that only its owner may read.
     ///
     /// # Errors
-    /// Where the file is there already, or errors of the system.
+    /// If the file exists already, or errors of the system.
     pub fn write(&self, path: &Path) -> Result<()> {
         let digits: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = Zeroizing::new(format!("{PREFIX}{}\n", digits.concat()));
@@ -91,12 +92,12 @@ impl Key {
         let opened = options.write(true).create_new(true).mode(0o600).open(path);
         let mut file = opened.map_err(Error::file(path))?;
         let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-        // A part of a key would be in the way of the next try.
+        // A partial file would prevent the next attempt.
         written.inspect_err(|_| drop(std::fs::remove_file(path))).map_err(Error::file(path))?;
         sync_directory_of(path).map_err(Error::file(path))
     }
 
-    /// What tells it from another one, in the description of an archive.
+    /// Returns a mark that identifies the key, for the description of an archive.
     #[must_use]
     pub fn mark(&self, archive: Id) -> Id {
         let mut mark = [0; 16];
@@ -104,7 +105,7 @@ impl Key {
         Id(mark)
     }
 
-    /// The key of one writing of a container.
+    /// Returns the key for one version of a container, identified by its salt.
     pub(super) fn of_container(
         &self,
         archive: Id,

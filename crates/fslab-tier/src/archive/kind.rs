@@ -1,4 +1,4 @@
-//! What a kind of archive declares about itself.
+//! The declaration of a kind of archive.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,22 +9,23 @@ use crate::cleanup::Cleanup;
 use crate::error::Result;
 use crate::id::Id;
 
-/// A kind's declaration of itself. Its functions take the location of an archive: the decoded text
-/// after the scheme of its URL. [`super::ArchiveAddress`] has a method for each, with its errors.
+/// The declaration of a kind. Its functions get the location of an archive, which is the decoded
+/// text after the scheme of its URL. [`super::ArchiveAddress`] has a method for each, with its
+/// errors.
 ///
-/// What an open archive can do is in [`Archive`]: its free space, and where a part of a container
-/// lies, for the order of recalls.
+/// The methods of an open archive are in [`Archive`]. They include its free space, and the position
+/// of a part of a container, by which recalls are ordered.
 #[derive(Debug)]
 pub struct ArchiveKindSpec {
     /// Its name, which is the scheme of its URLs.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Returns the directory on this machine, if it is one.
+    /// Returns the directory of an archive on this machine; `None` for other archives.
     pub local_path: fn(&OsStr) -> Option<PathBuf>,
     /// Returns the file that a writer keeps locked.
     pub lock_file: fn(&OsStr) -> Option<PathBuf>,
-    /// Follows links.
+    /// Resolves symbolic links.
     pub canonical: fn(&OsStr) -> Result<OsString>,
     /// Returns whether an archive is there.
     pub is_made: fn(&OsStr) -> bool,
@@ -58,12 +59,12 @@ pub struct NewArchive<'a> {
     pub key: Option<&'a Key>,
 }
 
-/// What an archive is opened for.
+/// The purpose of opening an archive.
 #[derive(Clone)]
 pub enum Purpose {
-    /// To write to it, for a tree as far as that can be told. Where another tree writes to it, that
-    /// is said, and it is only read.
+    /// To write to it, for a tree if its identity is known. If another tree writes to the archive,
+    /// a reason is reported and it is only read.
     Write(Option<Writer>),
-    /// To read from it, while nobody writes to it: it may be one that nobody can write to.
+    /// To read from it while nobody writes to it. It may be write-protected.
     Read,
 }

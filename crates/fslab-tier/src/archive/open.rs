@@ -7,10 +7,10 @@ use super::{Archive, ArchiveAddress, ArchiveDescription, EncryptedArchive, Key, 
 use crate::error::{Error, Result};
 use crate::id::{Id, Identities};
 
-/// Opens an archive of a tier, with the key in a file where it is encrypted.
+/// Opens an archive of a tier. If it is encrypted, `key` is the file with its key.
 ///
 /// # Errors
-/// Where it is none, is another tier's or in use, or the key is not the right one.
+/// If there is no archive, it is another tier's or in use, or the key is not the right one.
 pub fn open(
     address: &ArchiveAddress,
     (owner, purpose): (Id, &Purpose),
@@ -28,10 +28,11 @@ pub fn open(
     })
 }
 
-/// The key of an archive, which says whether it has one, and which.
+/// Returns the key of an archive, or `None` if it is not encrypted. The description identifies the
+/// key.
 ///
 /// # Errors
-/// Where it is missing, or another one, or the archive has none.
+/// If a key is missing or is not the right one, or the archive is not encrypted but a key is given.
 pub(crate) fn key_of(
     description: &ArchiveDescription,
     archive: &ArchiveAddress,

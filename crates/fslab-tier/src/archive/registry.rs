@@ -5,18 +5,19 @@ use std::sync::OnceLock;
 use super::directory;
 use super::kind::ArchiveKindSpec;
 
-/// The kinds of this crate. A plain path means the first.
+/// The kinds of this crate. A plain path means the first of them.
 pub(super) const OWN: &[&ArchiveKindSpec] = &[&directory::SPEC];
 
 /// The kinds of other crates, which the program lists.
 static FOREIGN: OnceLock<&'static [&'static ArchiveKindSpec]> = OnceLock::new();
 
-/// Adds kinds of other crates, once, before any address is parsed. Later calls change nothing.
+/// Adds kinds of other crates. Call this once, before any address is parsed; later calls have no
+/// effect.
 pub fn add_archive_kinds(kinds: &'static [&'static ArchiveKindSpec]) {
     FOREIGN.get_or_init(|| kinds);
 }
 
-/// The kinds, in the order in which they are listed.
+/// Returns all kinds, in the order in which they are listed.
 pub fn archive_kinds() -> impl Iterator<Item = &'static ArchiveKindSpec> {
     OWN.iter().chain(FOREIGN.get().into_iter().copied().flatten()).copied()
 }

@@ -1,4 +1,4 @@
-//! An archive in memory that fails when it is told to: for tests of what archives do to users.
+//! An archive in memory with faults on demand, for tests of how the tier handles them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,30 +20,30 @@ pub struct MemoryArchive {
     id: Id,
     label: String,
     containers: Arc<Mutex<Containers>>,
-    /// What came last.
+    /// The container that was written last.
     last: Arc<Mutex<Option<Container>>>,
     faults: Arc<Faults>,
 }
 
-/// What goes wrong.
+/// The faults.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Reads wait until this is false again.
+    /// Reads wait until this is false.
     pub stalled: Mutex<bool>,
     resumed: Condvar,
-    /// Reads that wait.
+    /// Reads that are waiting.
     pub blocked: AtomicU64,
-    /// Reads answer EIO.
+    /// Reads fail with EIO.
     pub reads_fail: AtomicBool,
-    /// Writes answer ENOSPC.
+    /// Writes fail with ENOSPC.
     pub full: AtomicBool,
-    /// Reads answer one flipped bit in each block.
+    /// Each read returns one flipped bit.
     pub flips: AtomicBool,
-    /// What is removed stays.
+    /// Deleted containers stay.
     pub keeps: AtomicBool,
-    /// Reads answer half of what is asked for.
+    /// Reads return half of the requested bytes.
     pub short: AtomicBool,
-    /// The bundle that came last is not durable.
+    /// The last container is lost in a crash if it is a bundle.
     pub hasty: AtomicBool,
     /// Containers are listed from the last to the first.
     pub backwards: AtomicBool,
@@ -80,19 +80,19 @@ impl Faults {
 }
 
 impl MemoryArchive {
-    /// An empty one.
+    /// Makes an empty archive.
     #[must_use]
     pub fn new(id: Id, label: &str) -> Self {
         Self { id, label: label.to_owned(), ..Self::default() }
     }
 
-    /// What goes wrong.
+    /// Returns the faults.
     #[must_use]
     pub fn faults(&self) -> Arc<Faults> {
         Arc::clone(&self.faults)
     }
 
-    /// An archive of its own that holds the same, as after a crash; without faults.
+    /// Returns an independent copy without faults, as found after a crash.
     #[must_use]
     pub fn fork(&self) -> Self {
         let mut containers = self.containers.lock().clone();
@@ -105,12 +105,12 @@ impl MemoryArchive {
         Self { id: self.id, label: self.label.clone(), containers, ..Self::default() }
     }
 
-    /// Puts a container there as it is.
+    /// Stores a container with these bytes.
     pub fn put(&self, container: Container, bytes: Vec<u8>) {
         self.containers.lock().insert(container, Arc::new(bytes));
     }
 
-    /// Containers there are.
+    /// Returns the number of containers.
     #[must_use]
     pub fn containers(&self) -> usize {
         self.containers.lock().len()

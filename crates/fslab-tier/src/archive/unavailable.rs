@@ -1,10 +1,11 @@
-//! An archive that may become unavailable and come back, such as a server that starts later or a
-//! removable disk.
+//! An archive that may become unavailable and available again, such as a server that starts later
+//! or a removable disk.
 //!
-//! While it is unavailable, calls return `NotConnected`. A thread of its own tries to open it again
-//! at intervals, when somebody asks for it: a server that hangs delays the caller for a moment
-//! only. An archive becomes unavailable when its directory returns errors as if it were gone, or
-//! when something is missing and so is the archive itself.
+//! While it is unavailable, calls fail with `NotConnected`, and a separate thread tries to open it
+//! again at intervals. The calls start these attempts, but wait only for a moment, so that a
+//! hanging server delays no caller. An archive becomes unavailable when its errors show that it
+//! can't be reached. The same happens when something in it is missing and the archive itself is
+//! missing too.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use super::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// How often an archive that is unavailable is looked for.
+/// The interval between attempts to open an unavailable archive.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long whoever has an archive looked for waits for what comes of it: what is there and well is
-/// opened sooner.
+/// How long the call that started an attempt waits for its result. An archive that works is opened
+/// sooner.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
-/// Opens an archive where it should be.
+/// Opens an archive at its usual place.
 pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Archive>> + Send + Sync>;
 
 /// An archive that may be unavailable.
@@ -33,21 +34,21 @@ pub struct ReconnectingArchive {
     shared: Arc<Shared>,
 }
 
-/// What the thread that looks for an archive needs of it: that may last longer than who asked.
+/// The state shared with the thread that reopens the archive, which may outlive the caller.
 struct Shared {
     id: Id,
     label: String,
     open: Opener,
     clock: Arc<dyn Clock>,
     place: Mutex<Connection>,
-    /// A look has ended.
+    /// Signalled when an attempt has ended.
     looked: Condvar,
     came_back: AtomicBool,
 }
 
 struct Connection {
     state: State,
-    /// A thread looks for it.
+    /// Whether a thread is trying to open it.
     is_looked_for: bool,
 }
 
@@ -55,14 +56,14 @@ enum State {
     Here(Arc<dyn Archive>),
     Unavailable {
         why: String,
-        /// When it is looked for again, by the clock.
+        /// When the next attempt is due, by the clock.
         next_ns: u64,
     },
 }
 
 impl ReconnectingArchive {
-    /// Opens an archive. Where that can't be done, it is unavailable, under the identity and the
-    /// label that are known of it, and the answer tells why.
+    /// Opens an archive. If that fails, the archive is unavailable, with the given identity and
+    /// label, and the error is returned.
     pub fn new(
         (id, label): (Id, String),
         open: Opener,
@@ -72,7 +73,7 @@ impl ReconnectingArchive {
             Ok(archive) => (State::Here(archive), None),
             Err(error) => (unavailable(error.to_string(), &*clock), Some(error)),
         };
-        // Who mounts disks in each other's places finds each archive where it is.
+        // If disks were mounted in each other's places, each archive has the identity found there.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
         let place = Mutex::new(Connection { state, is_looked_for: false });
         let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
@@ -86,7 +87,8 @@ impl ReconnectingArchive {
         self.shared.told(&archive, ask(&*archive))
     }
 
-    /// Has it looked for when it is time. Who comes while that is being done waits no more for it.
+    /// Starts an attempt to reopen the archive if one is due. Only the caller that started it
+    /// waits.
     fn look_for_it(&self) {
         let mut place = self.shared.place.lock();
         if !self.shared.is_due(&place) {
@@ -94,7 +96,7 @@ impl ReconnectingArchive {
         }
         place.is_looked_for = true;
         let shared = Arc::clone(&self.shared);
-        // Nobody waits for its end: it may never come.
+        // Nobody waits for the end of the thread, because it may hang.
         let begun = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
             let looking = Looking(shared);
             looking.0.look();
@@ -110,7 +112,7 @@ impl ReconnectingArchive {
 }
 
 impl Shared {
-    /// What an archive answered, which may tell that it is gone.
+    /// Checks the result of a call. An error may show that the archive can't be reached.
     fn told<T>(&self, archive: &Arc<dyn Archive>, answer: io::Result<T>) -> io::Result<T> {
         answer.map_err(|error| {
             let Some(why) = why_gone(&**archive, &error) else { return error };
@@ -119,10 +121,10 @@ impl Shared {
         })
     }
 
-    /// What was opened is closed: if it comes back, it is another mount, with a lease of its own.
+    /// Makes the archive unavailable and closes it. Reopening it later takes a new lease.
     fn goes_away(&self, archive: &Arc<dyn Archive>, why: &str) {
         let mut place = self.place.lock();
-        // Somebody else may have seen it, and it may be back.
+        // Another caller may have noticed this before, and the archive may be available again.
         if matches!(&place.state, State::Here(known) if Arc::ptr_eq(known, archive)) {
             tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
             place.state = unavailable(why.to_owned(), &*self.clock);
@@ -136,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Fails where what is there is not what was opened, or nothing is.
+    /// Fails if the archive is unavailable, or was reopened since.
     fn check_same(&self, archive: &Arc<dyn Archive>) -> io::Result<()> {
         match self.present() {
             Ok(present) if Arc::ptr_eq(&present, archive) => Ok(()),
@@ -152,7 +154,7 @@ impl Shared {
     }
 
     fn look(&self) {
-        // Nothing is held: it may take long.
+        // No lock is held, because this may take long.
         let state = match (self.open)() {
             Ok(archive) if archive.id() == self.id => State::Here(archive),
             Ok(archive) => {
@@ -165,13 +167,13 @@ impl Shared {
         self.place.lock().state = state;
         if is_back {
             tracing::warn!("the archive {} is there again", self.label);
-            // Who is told so finds it.
+            // Set after the state, so that a caller that sees it finds the archive.
             self.came_back.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// A look, which has ended once this is dropped.
+/// An attempt, which ends when this is dropped.
 struct Looking(Arc<Shared>);
 
 impl Drop for Looking {
@@ -190,9 +192,9 @@ pub(super) fn unavailable_error(why: &str) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
-/// Why an archive is not there any more, where an error comes of that. What is missing, has another
-/// handle by now, or can't be read may be so in an archive that is there; a disk that is pulled out
-/// answers `EIO`.
+/// Returns why an archive can't be reached, if an error shows that. Errors about missing, stale or
+/// unreadable files also occur in an available archive, so the archive is checked. A removed disk
+/// returns `EIO`.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
     let errno = Errno::from_io_error(error);
     let is_in_doubt = matches!(
@@ -200,7 +202,7 @@ fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
     );
     if is_in_doubt || errno == Some(Errno::IO) {
-        // Who can't look does not know.
+        // If the check itself failed, the archive counts as available.
         let why = archive.check().err().filter(|why| why.kind() == ErrorKind::NotConnected);
         return why.map(|why| why.to_string());
     }
@@ -277,7 +279,7 @@ impl Archive for ReconnectingArchive {
     }
 
     fn forget(&self, container: Container) {
-        // One that is unavailable remembers nothing.
+        // An unavailable archive has no cached data.
         if let Ok(archive) = self.shared.present() {
             archive.forget(container);
         }
@@ -296,17 +298,17 @@ impl Archive for ReconnectingArchive {
     }
 }
 
-/// A container that is being written. Until it is dropped, nobody opens its archive anew, who would
-/// take it for one that was left unfinished.
+/// A container that is being written. It holds the old archive, and so the lease. Otherwise a
+/// reopened archive would remove the container as unfinished.
 struct ReconnectingUpload {
-    // First: its rest goes while the lease is held.
+    // Dropped first, so that an unfinished container is removed while the lease is held.
     upload: Box<dyn Upload>,
     archive: Arc<dyn Archive>,
     shared: Arc<Shared>,
 }
 
 impl Upload for ReconnectingUpload {
-    /// Once somebody saw the archive go, what was read of it meanwhile may be from elsewhere.
+    /// Fails once the archive was found unavailable, because later bytes could go to another place.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_same(&self.archive)?;
         let written = self.upload.write(bytes);

@@ -16,31 +16,31 @@ use crate::stored::{Opening, WriterMark};
 pub struct Writer {
     /// The identity of the tree.
     pub mark: WriterMark,
-    /// Its directory, for messages; none if it has none.
+    /// Its directory, for messages; `None` if it has no path.
     pub tree: Option<PathBuf>,
-    /// The present time, which is noted where the tree begins to write to an archive.
+    /// The present time, which is recorded when the tree begins to write to an archive.
     pub since: Timestamp,
-    /// Its record of the archives that it opened; none if no record is kept.
+    /// Its record of the archives that it opened; `None` if no record is kept.
     pub openings: Option<Openings>,
 }
 
-/// What a tree knows of the archives that it opened to write.
+/// A tree's record of the archives that it opened for writing.
 #[derive(Clone)]
 pub struct Openings {
     tree: Arc<dyn FileSystem>,
     around: Environment,
-    /// Held while what is known changes: archives may be opened side by side.
+    /// Held while the record changes, because archives may be opened concurrently.
     changing: Arc<Mutex<()>>,
 }
 
 impl Openings {
-    /// What a tree knows.
+    /// Returns the record of a tree.
     #[must_use]
     pub fn of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Self {
         Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
     }
 
-    /// Whether the last opening of an archive is one of this tree.
+    /// Returns whether an opening of an archive is the last or the previous one of this tree.
     ///
     /// # Errors
     /// Errors of the tree.
@@ -53,10 +53,10 @@ impl Openings {
         Ok(known.iter().any(is_it))
     }
 
-    /// Notes a new opening, before the archive is told.
+    /// Records a new opening in the tree, before it is recorded in the archive.
     ///
     /// # Errors
-    /// Errors of the tree, such as having no room for an xattr.
+    /// Errors of the tree, such as no space for an xattr.
     pub fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
         let _changing = self.changing.lock();
         let last = self.around.identities.make();

@@ -1,4 +1,4 @@
-//! The archives that survive of a lost tier, opened read-only before a rebuild.
+//! The surviving archives of a lost tier, opened read-only before a rebuild.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use crate::archive::{self, Archive, ArchiveAddress, ArchiveDescription, Key, Pur
 use crate::error::Result;
 use crate::id::{Id, Identities};
 
-/// Archives of one tier that nobody writes to.
+/// Archives of one tier, opened read-only.
 pub struct SurvivingArchives {
     /// The tier.
     pub tier: Id,
-    /// Where they are, and with which keys: those that were named.
+    /// The archives that the user named, with their addresses and keys.
     pub attached: Vec<ArchiveEntry>,
-    /// These, and those that a home knows besides.
+    /// These archives, and others that a home names.
     pub archives: Vec<Arc<dyn Archive>>,
-    /// Why others can't be used that a home knows.
+    /// Why further archives of a home can't be used.
     pub problems: Vec<String>,
 }
 
 impl SurvivingArchives {
-    /// Opens archives that are named, with whichever of some keys is each one's, and those that a
-    /// home knows that is left. Nothing is written.
+    /// Opens the archives that the user named, and others that an existing home names. Each gets
+    /// the matching key, if there is one. Nothing is written.
     ///
     /// # Errors
-    /// Where one that is named can't be opened, or they are of different tiers.
+    /// If a named archive can't be opened, or the archives are of different tiers.
     pub fn open(
         named: &[ArchiveAddress],
         keys: &[PathBuf],
@@ -100,8 +100,9 @@ impl SurvivingArchives {
     }
 }
 
-/// The file with the key of an archive: one of those that were given, or the one that a home names.
-/// What is known to be encrypted and says that it is not was made by somebody else.
+/// Returns the file with the key of an archive: one of the given files, or the one that a home
+/// names. If the home names a key for an archive that claims to be unencrypted, somebody else made
+/// it.
 fn fitting_key(
     found: &ArchiveDescription,
     archive: &ArchiveAddress,
@@ -115,7 +116,7 @@ fn fitting_key(
     let is_right = |file: &&Path| key_of(found, archive, Some(file)).is_ok();
     match files.clone().find(is_right) {
         Some(file) => Ok(Some(file.to_owned())),
-        // What is wrong with the first of them is told.
+        // The error of the first key is returned.
         None => key_of(found, archive, files.next()).map(|_| None),
     }
 }

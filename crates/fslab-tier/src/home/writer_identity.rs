@@ -1,4 +1,5 @@
-//! The identity of a tree within its tier: archives that another tree writes to are read only.
+//! The identity of a tree within its tier. A tree may only read archives that another tree writes
+//! to.
 
 use std::sync::Arc;
 
@@ -12,16 +13,16 @@ use crate::lower::own_request;
 use crate::stored::WriterMark;
 use crate::stored::marks::takes_no_xattr;
 
-/// How a tree came to be its tier's.
+/// How a tree became part of its tier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// With the tier.
+    /// Together with the tier.
     New,
-    /// Made of archives, in which another tree may have its files.
+    /// Rebuilt from archives; another tree may have its files in them.
     Rebuilt,
 }
 
-/// Makes a tree that is to be a tier's one of its own, unless it is the tier's already.
+/// Gives a tree a writer identity, unless it already belongs to the tier.
 pub(super) fn begin(
     tree: &dyn FileSystem,
     around: &Environment,
@@ -50,8 +51,8 @@ fn root(tree: &dyn FileSystem, around: &Environment) -> fslab_vfs::Result<Id> {
     Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
 }
 
-/// A tree as archives know it. None where the root takes no xattr: then the tree writes where no
-/// other tree does.
+/// Returns the identity that archives know a tree by. It is `None` if the root takes no xattr; then
+/// the tree may only write to archives that no other tree writes to.
 ///
 /// # Errors
 /// Errors of the tree.
@@ -61,13 +62,13 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Opt
     let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;
     let mark = match known {
         None => make(tree, around, Origin::New),
-        // A copy of the tree that its xattrs were made for.
+        // The xattrs were made for another root: this tree is a copy.
         Some(known) if !around.is_root(known.root, &attr) => make(tree, around, Origin::Rebuilt),
         Some(known) => Ok(known),
     };
     let mark = match mark {
         Ok(mark) => mark,
-        // Whoever has no room or may not write there needs his files all the same.
+        // Users need their files even if there is no space, or no permission to write.
         Err(error) if takes_no_xattr(error.errno()) => {
             tracing::warn!("the tree's root takes no xattr ({error}): archives can't know it");
             return Ok(None);

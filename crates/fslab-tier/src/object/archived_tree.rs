@@ -13,21 +13,21 @@ use crate::stored::bytes::{Corrupt, Cursor};
 use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
 use crate::stored::{Location, TreeEntry};
 
-/// The trees of an archive that can be read.
+/// Returns the readable trees of an archive. Logs a warning for each of the others.
 ///
 /// # Errors
-/// What listing the archive answers.
+/// Errors of listing the archive.
 pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, Heading)>> {
     let (trees, damaged) = listed(archive)?;
     damaged.iter().for_each(|error| tracing::warn!("an archived tree can't be used: {error}"));
     Ok(trees)
 }
 
-/// Containers, and what is in them. Who reads one opens it again: one with what may be 64 MiB of
-/// hashes is in memory at a time.
+/// Containers and the headings of their trees. A tree is opened again to be read. So only one at a
+/// time is in memory, with up to 64 MiB of hashes.
 type Trees = Vec<(Id, Heading)>;
 
-/// The trees of an archive that can be opened, and what is wrong with the others.
+/// Returns the trees of an archive that can be opened, and the errors of the others.
 pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
     let mut found = Vec::new();
     let kind = ContainerKind::Tree;
@@ -53,12 +53,12 @@ fn open(archive: &Arc<dyn Archive>, container: Id, length: u64) -> Result<Object
     ObjectReader::open_any(archive, ContainerKind::Tree, location)
 }
 
-/// Later trees are greater.
+/// Returns the sort key of a tree: later trees have greater keys.
 pub(crate) fn order(tree: &Heading) -> (u64, Timestamp) {
     (tree.sequence, tree.created)
 }
 
-/// Opens a tree, and reads it from its beginning to its end.
+/// Opens a tree, and checks it by reading it completely.
 ///
 /// # Errors
 /// Errors of the archive, or what is wrong with the tree.
@@ -75,7 +75,7 @@ pub(crate) fn open_whole(
     Ok(tree)
 }
 
-/// Reads a tree from its beginning to its end.
+/// Checks a tree by reading it completely.
 ///
 /// # Errors
 /// Errors of the archive, or what is wrong with the tree.
@@ -83,8 +83,8 @@ pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
     entries(tree, request, &mut |_, _| Ok(()))
 }
 
-/// Calls `visit` with each entry of a tree, and whether it is about what got another name while the
-/// tree was walked: such entries stand behind a second one of the root.
+/// Calls `visit` with each entry of a tree, and with `true` for entries renamed while the tree was
+/// walked. These follow a second entry of the root.
 pub(crate) fn entries(
     tree: &ObjectReader,
     request: &Request,
@@ -107,7 +107,7 @@ pub(crate) fn entries(
     if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends in an entry"))) }
 }
 
-/// None if an entry goes on in the next block.
+/// Returns the next entry, or `None` if it continues in the next block.
 fn next_entry<'a>(from: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Corrupt> {
     let mut behind = *from;
     let Ok(length) = behind.u32() else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! Bundles: containers of several objects, and a list of them that stands before and behind them.
+//! Bundles: containers of several objects, with the same list of them at both ends.
 //!
-//! Each member is an object like any other, found by its place alone. The list is for whoever has
-//! the archive alone: it lies there twice, the same bytes both times, so that no single damaged
-//! place hides a member that is whole.
+//! Each member is an ordinary object, and its place is enough to read it. The list serves readers
+//! who only have the archive. It is stored twice, so that a single damaged place never hides an
+//! intact member.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use crate::stored::format::{
 };
 use crate::stored::residency::Location;
 
-/// Trees are alone in their containers.
+/// Bundles hold files only: an archived tree has a container of its own.
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// Where the objects of a container lie.
+/// The places of the objects in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// The objects, in the order in which they lie there.
+    /// The objects, in the order of their offsets.
     pub members: Vec<Location>,
-    /// What the list says that they are, in the same order; none where there is no list.
+    /// The identities in the list, in the same order; empty without a list.
     pub objects: Vec<Id>,
-    /// Bytes of the list, which stands at both ends of a bundle; 0 for a container without one.
+    /// Bytes of the list at each end of a bundle; 0 for a container without a list.
     pub list_bytes: u64,
 }
 
 impl Contents {
-    /// Bytes of the container when it is whole, whatever a copy of it has.
+    /// Bytes of the complete container, even if a copy of it is cut short.
     #[must_use]
     pub fn length(&self) -> u64 {
         let end = self.members.last().map(|last| last.offset + last.length);
@@ -43,7 +43,7 @@ impl Contents {
     }
 }
 
-/// Bytes of a bundle's list.
+/// Returns the bytes of a bundle's list.
 #[must_use]
 pub fn list_bytes(members: usize) -> u64 {
     let mut attributes = Vec::new();
@@ -51,21 +51,22 @@ pub fn list_bytes(members: usize) -> u64 {
     length_of(attributes.len() as u64, (members * size_of::<MemberRecord>()) as u64)
 }
 
-/// Bytes of an object of one raw block.
+/// Returns the bytes of an object with one raw block.
 fn length_of(attributes: u64, contents: u64) -> u64 {
     let around = size_of::<HeadRecord>() + size_of::<EntryRecord>() + 32 + size_of::<TailRecord>();
     around as u64 + attributes + contents
 }
 
-/// A list is about no file.
+/// The attributes of a list, which belongs to no file.
 fn no_file() -> Attributes {
     Attributes { mode: 0o100_000, ..Attributes::default() }
 }
 
-/// Puts objects into a bundle: list, objects, list. `heading` is the list's, but for its size.
+/// Makes a bundle of objects: list, objects, list. `heading` is that of the list, except for its
+/// kind and size.
 ///
 /// # Errors
-/// None that memory gives.
+/// None in practice, because the bundle is written to memory.
 pub fn enclose(
     heading: &Heading,
     members: &[(Id, Location)],
@@ -78,7 +79,8 @@ pub fn enclose(
     }
     let heading = Heading { kind: KIND_BUNDLE, size: contents.len() as u64, ..heading.clone() };
     let mut bundle = Vec::new();
-    // As it is: who finds its head damaged elsewhere knows its length.
+    // The list is not compressed. So a reader that finds its last copy damaged can compute its
+    // length.
     let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), 0)?;
     writer.block(&contents)?;
     writer.finish()?;
@@ -88,10 +90,11 @@ pub fn enclose(
     Ok(bundle)
 }
 
-/// Where the objects of a container lie, by the list of a bundle or from the last to the first.
+/// Returns where the objects of a container lie, from the list of a bundle, or by walking from the
+/// last object to the first.
 ///
 /// # Errors
-/// Errors of the archive, what is wrong with the container.
+/// Errors of the archive, or what is wrong with the container.
 pub fn contents_of(
     archive: &Arc<dyn Archive>,
     container: Id,
@@ -105,31 +108,32 @@ pub fn contents_of(
         },
         Ok(None) => one_behind_the_other(&source, length),
         Err(problem) => match first_list(&source) {
-            // What is cut off, or has something behind it, has its members where they were.
+            // A container that was cut short or has bytes added at its end has its members at the
+            // usual places.
             Some(list) => read_list(&list, container, length),
             None => Err(problem),
         },
     }
 }
 
-/// The object at the end, if it is a list.
+/// Returns the object at the end, if it is a list.
 fn last_list(source: &Source<'_>, length: u64) -> crate::Result<Option<ObjectReader>> {
     let location = before(source, length)?;
-    // Whatever else stands there need not be whole: its place is known.
+    // An object that is not a list need not be intact, because its place is known.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
     match parse_head(&head) {
         Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),
         Err(_) if location.offset == 0 => Ok(None),
         _ => {
             let list = ObjectReader::open_any(source.archive, KIND, location)?;
-            // A list is of use only with its bytes.
+            // A list is only useful if its block is readable.
             list.block(0)?;
             Ok(Some(list))
         }
     }
 }
 
-/// The object at the beginning, if it is a whole list.
+/// Returns the object at the beginning, if it is an intact list.
 fn first_list(source: &Source<'_>) -> Option<ObjectReader> {
     let head = source.read(0, size_of::<HeadRecord>()).ok()?;
     let (heading, attributes) = parse_head(&head).ok()?;
@@ -175,7 +179,7 @@ fn no_sense(list: &ObjectReader) -> crate::Error {
 fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
-        // The last list of a bundle may be among them.
+        // The objects may include the last list of a bundle.
         if members.len() > MEMBERS_MAX {
             return Err(source.damaged(Corrupt("it has more objects than a container may have")));
         }
@@ -187,7 +191,7 @@ fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Conte
     Ok(Contents { members, objects: Vec::new(), list_bytes: 0 })
 }
 
-/// The object that ends at an offset.
+/// Returns the location of the object that ends at an offset.
 fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
     let length = read_tail(source, end)?.length.get();
     let least = size_of::<HeadRecord>() as u64;

@@ -1,8 +1,8 @@
-//! Reading an object: no byte is answered before its block was checked.
+//! Reads an object. A byte is returned only after its block was checked.
 //!
-//! The hash that the file's residency holds covers head, attributes and the hashes of the pages of
-//! the table; a page holds the hashes of its blocks. So a block of a file of any size is checked
-//! with one page of 56 KiB.
+//! The hash in the file's residency covers the head, the attributes and the hashes of the table's
+//! pages. A page holds the hashes of its blocks. So checking a block of a file of any size needs
+//! one page of 56 KiB.
 
 use fslab_vfs::Timestamp;
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use crate::stored::format::{
 };
 use crate::stored::residency::{Location, Version};
 
-/// Objects up to this size are read in one piece: each read waits for the archive.
+/// Objects up to this size are read in one piece, because each read waits for the archive.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 /// An object in an archive.
@@ -42,15 +42,15 @@ pub struct ObjectReader {
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 
-/// The length of a block and the hash of its bytes, as the table of its object has them.
+/// The length of a block and the hash of its bytes, from the table of its object.
 pub(crate) struct BlockSum {
     length: usize,
-    /// Nothing for zeros.
+    /// `None` for a block of zeros.
     hash: Option<[u8; 32]>,
 }
 
 impl BlockSum {
-    /// Whether these are the bytes of the block.
+    /// Returns whether these are the bytes of the block.
     pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
         let is_same = |hash: [u8; 32]| *blake3::hash(bytes).as_bytes() == hash;
         bytes.len() == self.length && self.hash.map_or_else(|| is_zero(bytes), is_same)
@@ -64,8 +64,8 @@ struct Whole {
 }
 
 impl Whole {
-    /// Reads a small object. Of one that can't be read in one piece, whoever reads its pieces says
-    /// why.
+    /// Reads a small object. Returns `None` on failure; the later reads of its parts then report
+    /// the error.
     fn read(archive: &dyn Archive, kind: ContainerKind, location: Location) -> Option<Self> {
         let length = usize::try_from(location.length).ok()?;
         if location.length > WHOLE_BYTES_MAX {
@@ -82,7 +82,7 @@ impl Whole {
     }
 }
 
-/// Reads from one archive and says which it was when that fails.
+/// Reads from one archive and names it in errors.
 pub(super) struct Source<'a> {
     pub(super) archive: &'a Arc<dyn Archive>,
     pub(super) container: Container,
@@ -129,7 +129,7 @@ impl ObjectReader {
         Ok(reader)
     }
 
-    /// Opens an object of which nothing else is known.
+    /// Opens an object about which only its location is known.
     ///
     /// # Errors
     /// Errors of the archive, or what is wrong with the object.
@@ -177,19 +177,19 @@ impl ObjectReader {
         })
     }
 
-    /// What it is.
+    /// The heading.
     #[must_use]
     pub fn heading(&self) -> &Heading {
         &self.heading
     }
 
-    /// What it says of the file.
+    /// The attributes of the file.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// It as the version of a file, with its one copy.
+    /// The object as a version of its file, with this copy as the only one.
     #[must_use]
     pub fn version(&self) -> Version {
         Version {
@@ -203,19 +203,19 @@ impl ObjectReader {
         }
     }
 
-    /// The archive that it is in.
+    /// The archive that holds the object.
     pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
         &self.archive
     }
 
-    /// What it takes while it is open, once a page of the table was read.
+    /// Memory that the reader uses once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
         let whole = self.whole.as_ref().map_or(0, |whole| whole.bytes.len());
         (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + whole) as u64
     }
 
-    /// Blocks of the contents.
+    /// The number of blocks of the contents.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
@@ -230,7 +230,7 @@ impl ObjectReader {
         self.source().damaged(what)
     }
 
-    /// The bytes of a block, checked.
+    /// Reads a block and checks its hash.
     ///
     /// # Errors
     /// Errors of the archive, or what is wrong with the block.
@@ -249,44 +249,44 @@ impl ObjectReader {
         Ok(bytes)
     }
 
-    /// Bytes that an archive gives for a block.
+    /// The number of bytes that are read from the archive for a block.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub fn stored_bytes(&self, number: u64) -> crate::Result<u64> {
         let entry = self.entry(number)?;
         Ok(if entry.form == FORM_ZEROS { 0 } else { entry.stored_length.get().into() })
     }
 
-    /// Whether a block is stored as zeros.
+    /// Returns whether a block is stored as zeros.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub fn is_zeros(&self, number: u64) -> crate::Result<bool> {
         Ok(self.entry(number)?.form == FORM_ZEROS)
     }
 
-    /// What tells the bytes of a block from any others.
+    /// Returns the length and the hash of a block.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub(crate) fn block_sum(&self, number: u64) -> crate::Result<BlockSum> {
         let entry = self.entry(number)?;
         let hash = (entry.form != FORM_ZEROS).then_some(entry.hash);
         Ok(BlockSum { length: entry.length.get() as usize, hash })
     }
 
-    /// Where a block lies in the container; nowhere where it is zeros.
+    /// Returns where a block lies in the container; an empty range for zeros.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// Like [`Self::block`].
     pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
         let entry = self.entry(number)?;
         let start = self.location.offset + entry.offset.get();
         Ok(start..start + self.stored_bytes(number)?)
     }
 
-    /// Where the page of the table lies that tells of a block.
+    /// Returns where the page of the table with the entry of a block lies.
     pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
         let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
         let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
@@ -295,10 +295,10 @@ impl ObjectReader {
         start..start + entries * entry_bytes
     }
 
-    /// Reads the page of the table that tells of a block.
+    /// Reads the page of the table with the entry of a block.
     ///
     /// # Errors
-    /// Errors of the archive, or that it is damaged.
+    /// Errors of the archive, or that the page is damaged.
     pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
         self.page(block / PAGE_ENTRIES).map(drop)
     }
@@ -318,7 +318,7 @@ impl ObjectReader {
         Ok(entry)
     }
 
-    /// The table was checked, but whoever wrote it may have meant harm.
+    /// Checks an entry. The hash of the table matched, but its writer may have been malicious.
     fn check(&self, number: u64, entry: &EntryRecord) -> Result<()> {
         let rest = self.heading.size - number * BLOCK_BYTES;
         let stored = entry.stored_length.get();
@@ -358,7 +358,7 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
     if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has another length")) }
 }
 
-/// Where things lie in an object, checked.
+/// Offsets in an object, checked.
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,
@@ -386,18 +386,18 @@ impl Layout {
     }
 }
 
-/// Where the tail of an object lies in its container.
+/// Returns where the tail of an object lies in its container.
 pub(crate) fn tail_place(object: Location) -> Range<u64> {
     let end = object.offset.saturating_add(object.length);
     end.saturating_sub(size_of::<TailRecord>() as u64)..end
 }
 
-/// Where its head lies.
+/// Returns where the head of an object lies in its container.
 pub(crate) fn head_place(object: Location) -> Range<u64> {
     object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
 }
 
-/// Where the hashes of its table lie, as its tail tells.
+/// Returns where the hashes of an object's table lie, according to its tail.
 ///
 /// # Errors
 /// Errors of the archive, or that the tail is damaged.
@@ -416,7 +416,7 @@ pub(crate) fn hashes_place(
     Ok(start..place.start)
 }
 
-/// Where its attributes lie, as its head tells.
+/// Returns where an object's attributes lie, according to its head.
 ///
 /// # Errors
 /// Errors of the archive, or that the head is damaged.

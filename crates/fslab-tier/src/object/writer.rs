@@ -1,4 +1,4 @@
-//! Writing an object: head, attributes, blocks, table of blocks, tail, in one pass.
+//! Writes an object in one pass: head, attributes, blocks, table of blocks, tail.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::stored::format::{
     PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 
-/// Where an object goes: all archives that take a copy.
+/// The destination of an object: all archives that take a copy.
 pub trait Sink {
     /// Adds bytes.
     ///
@@ -29,40 +29,41 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// What an object is.
+/// The fixed properties of an object.
 #[derive(Clone, Debug)]
 pub struct Heading {
     /// `KIND_FILE` or `KIND_TREE` of the format.
     pub kind: u8,
     /// Its identity.
     pub object: Id,
-    /// The file's.
+    /// The identity of its file.
     pub file: Id,
-    /// The tier's.
+    /// The identity of its tier.
     pub tier: Id,
-    /// Rises with each object.
+    /// The sequence number; it rises with each object.
     pub sequence: u64,
-    /// Of the contents, in bytes.
+    /// Bytes of the contents.
     pub size: u64,
-    /// When it was made.
+    /// When the object was made.
     pub created: Timestamp,
 }
 
-/// An object that is being written. Memory: a page of its table, a block of it, and the hashes of
-/// its pages, of 32 bytes a GiB. The rest of the table is in a temporary file.
+/// An object that is being written. In memory it keeps a page of its table, a block of the table,
+/// and the hashes of the table's pages (32 bytes per GiB). The rest of the table is in a temporary
+/// file.
 pub struct ObjectWriter<'a> {
     sink: &'a mut dyn Sink,
     hasher: blake3::Hasher,
-    /// Whole pages.
+    /// Complete pages of the table.
     table: Spool,
-    /// Of each.
+    /// The hash of each complete page.
     page_hashes: Vec<u8>,
-    /// The one behind them.
+    /// The page after them, which is incomplete.
     page: Vec<u8>,
     blocks: u64,
     /// Bytes written so far.
     position: u64,
-    /// Level of zstd; 0 for none.
+    /// The zstd level; 0 for no compression.
     level: i32,
 }
 
@@ -70,7 +71,7 @@ impl<'a> ObjectWriter<'a> {
     /// Begins an object.
     ///
     /// # Errors
-    /// What the sink answers.
+    /// Errors of the sink.
     pub fn begin(
         sink: &'a mut dyn Sink,
         heading: &Heading,
@@ -96,10 +97,10 @@ impl<'a> ObjectWriter<'a> {
         self.sink.put(bytes)
     }
 
-    /// Adds the next block: all but the last have [`BLOCK_BYTES`].
+    /// Adds the next block. All but the last have [`BLOCK_BYTES`].
     ///
     /// # Errors
-    /// What the sink answers, or the file system of temporary files.
+    /// Errors of the sink, or of the file system for temporary files.
     pub fn block(&mut self, bytes: &[u8]) -> crate::Result<()> {
         if is_zero(bytes) {
             return self.zeros(bytes.len() as u64);
@@ -116,12 +117,13 @@ impl<'a> ObjectWriter<'a> {
     /// Adds a block of zeros.
     ///
     /// # Errors
-    /// What the file system of temporary files answers.
+    /// Errors of the file system for temporary files.
     pub fn zeros(&mut self, length: u64) -> crate::Result<()> {
         self.enter(FORM_ZEROS, 0, length, [0; 32])
     }
 
-    /// Encoding that saves less than a sixteenth is not worth decoding.
+    /// Encodes a block. Returns `None` if this saves less than a sixteenth, which is not worth
+    /// decoding.
     fn encode(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.level == 0 {
             return None;
@@ -151,10 +153,10 @@ impl<'a> ObjectWriter<'a> {
         Ok(())
     }
 
-    /// Ends the object; returns its length and the hash of its description and table.
+    /// Ends the object. Returns its length, and the hash of its head, attributes and page hashes.
     ///
     /// # Errors
-    /// What the sink answers, or the file system of temporary files.
+    /// Errors of the sink, or of the file system for temporary files.
     pub fn finish(mut self) -> crate::Result<(u64, [u8; 32])> {
         if !self.page.is_empty() {
             self.end_page()?;
@@ -202,7 +204,7 @@ fn head(heading: &Heading, attributes_length: usize) -> HeadRecord {
     head
 }
 
-/// Whether all bytes are zero, by words.
+/// Returns whether all bytes are zero; compares words of 16 bytes.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<16>();
@@ -225,7 +227,7 @@ mod tests {
 
     const KIND: ContainerKind = ContainerKind::Files;
     const CONTAINER: Id = Id([4; 16]);
-    /// Some more than three blocks of a table.
+    /// A few more blocks than fill three blocks of a table.
     const BLOCKS: u64 = 60_000;
 
     #[test]

@@ -13,11 +13,11 @@ use crate::error::{Error, Result, shown};
 use crate::lower::xattr_names;
 use crate::stored::{Attributes, marks};
 
-/// The bits that have a program run as the owner or the group of its file.
+/// The bits that make a program run as the owner or the group of its file.
 const SET_ID: u32 = 0o6000;
 
 impl Rebuilder<'_> {
-    /// Gives an inode its owner, xattrs, permissions and times, in the order in which they last.
+    /// Sets owner, xattrs, permissions and times, in an order in which no step undoes another.
     pub(super) fn apply_attributes(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
         let attributes = &*self.believed(attributes);
         let request = self.request();
@@ -27,14 +27,14 @@ impl Rebuilder<'_> {
             let path = shown(&attributes.path);
             self.rebuilt.problems.push(format!("{path}: keeps another owner: {error}"));
         }
-        // The permissions would give effect to what the directory handed down.
+        // Otherwise the permissions would give effect to access lists inherited from the directory.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
         self.give_xattrs(attributes, ino);
         let is_link = attributes.kind() == Some(FileKind::Symlink);
         let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
         let rest = SetAttr { permissions, ..times_of(attributes) };
         let set = match ino {
-            // It may be closed, and stays so.
+            // The root may be closed, and stays so.
             Ino::ROOT => ClosedRoot::of(&**self.lower, self.around.marks)
                 .and_then(|root| root.set_attributes(&**self.lower, &request, None, &rest)),
             _ => self.lower.setattr(&request, ino, None, &rest),
@@ -42,8 +42,8 @@ impl Rebuilder<'_> {
         set.map(drop).map_err(Error::below(&attributes.path))
     }
 
-    /// What of attributes an archive is believed: not what gives whoever runs a file more rights,
-    /// where anybody may have planted that.
+    /// Returns the attributes that are trusted. Set-id bits and capabilities are left out if
+    /// anybody could have planted them.
     fn believed<'a>(&mut self, attributes: &'a Attributes) -> Cow<'a, Attributes> {
         let is_file = attributes.kind() == Some(FileKind::Regular);
         let has_set_id = attributes.mode & SET_ID != 0;
@@ -60,7 +60,8 @@ impl Rebuilder<'_> {
         Cow::Owned(believed)
     }
 
-    /// An archive names no mark of a tier, unless somebody else wrote it.
+    /// Sets the xattrs. Marks of a tier are refused: an archive contains them only if somebody
+    /// planted them.
     fn give_xattrs(&mut self, attributes: &Attributes, ino: Ino) {
         let (request, lower, how) = (self.request(), &**self.lower, XattrMode::empty());
         for (name, value) in &attributes.xattrs {
@@ -79,7 +80,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Takes away those xattrs out of some that were not archived.
+    /// Removes the xattrs for which `is_one` returns true and that were not archived.
     pub(super) fn remove_extra_xattrs(
         &mut self,
         attributes: &Attributes,
@@ -104,12 +105,13 @@ impl Rebuilder<'_> {
     }
 }
 
-/// Whether an xattr says who else may do what.
+/// Returns whether an xattr is an access list.
 fn is_list(name: &OsStr) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-/// Whether an xattr is the user's: what the system says of a file by others is its own.
+/// Returns whether archives record an xattr: user xattrs, access lists and capabilities. Other
+/// xattrs belong to the system.
 pub(super) fn is_described(name: &OsStr) -> bool {
     let is_users = name.as_bytes().starts_with(b"user.") && !marks::is_ours(name);
     is_users || is_list(name) || name == CAPABILITY

@@ -16,11 +16,11 @@ use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// What whoever makes a directory needs there, until it is full.
+/// The permissions that a directory needs until its contents are made.
 const OWNER_MAY: u32 = 0o700;
 
 impl Rebuilder<'_> {
-    /// Makes what an entry is about. What goes wrong with it is reported.
+    /// Makes the file of an entry. Failures are reported.
     pub(super) fn make(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
         if entry.attributes.path.is_empty() || self.is_superseded(entry, is_behind) {
             return Ok(());
@@ -33,7 +33,8 @@ impl Rebuilder<'_> {
         self.notes.write(BATCH)
     }
 
-    /// Whether something is where it was found later. Of several names, each counts.
+    /// Returns whether the file was found later under another name. A file with several names keeps
+    /// each of them.
     pub(super) fn is_superseded(&self, entry: &TreeEntry, is_behind: bool) -> bool {
         let attributes = &entry.attributes;
         let has_one_name = attributes.links <= 1 || attributes.kind() == Some(FileKind::Directory);
@@ -53,7 +54,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Nothing is made where something is, but what this run has made itself gets its attributes.
+    /// Keeps an existing file. But a directory that this run made for its children gets its
+    /// attributes.
     fn meet(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
         let attributes = &entry.attributes;
         let is_directory = attributes.kind() == Some(FileKind::Directory);
@@ -65,7 +67,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// What is there already may have had further names that are to be made.
+    /// Remembers the path of an existing file, so that its further names can be made.
     fn remember_name(&mut self, entry: &TreeEntry, found: &Found) {
         let Attributes { ino, links, path, .. } = &entry.attributes;
         let are_files = [entry.attributes.kind(), Some(found.attr.kind)]
@@ -89,7 +91,7 @@ impl Rebuilder<'_> {
             return self.make_further(entry, &first);
         }
         match &entry.archived {
-            // One that was archived since may be there later.
+            // A later step finds the version, if the file was archived since.
             None if entry.size > 0 => return Ok(()),
             None => {
                 self.make_stub(attributes, None)?;
@@ -100,7 +102,7 @@ impl Rebuilder<'_> {
             Some((file, version)) => {
                 let version = self.with_copies(version);
                 if version.copies.is_empty() {
-                    // A later version may be there, or the same one in another place.
+                    // A later step looks for this version in another place, or for a later one.
                     self.missing.entry(*file).or_default();
                     self.moved_versions.entry((*file, version.sequence)).or_default();
                     return Ok(());
@@ -112,7 +114,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Where the file of an entry is already.
+    /// Returns the path at which the file of an entry exists already.
     fn first_name(&self, entry: &TreeEntry) -> Result<Option<Vec<u8>>> {
         let attributes = &entry.attributes;
         if attributes.links > 1
@@ -124,14 +126,15 @@ impl Rebuilder<'_> {
         self.place_of(version.object)
     }
 
-    /// Where the file is that names an object, if there is one.
+    /// Returns the path of the file that names an object, if there is one.
     pub(super) fn place_of(&self, object: Id) -> Result<Option<Vec<u8>>> {
         let noted = self.notes.get(object)?;
         let is_named = |(role, _): &(Role, ObjectRow)| *role != Role::Unneeded;
         Ok(noted.filter(is_named).map(|(_, row)| row.path))
     }
 
-    /// One object makes one file: two would not know of each other that they need it.
+    /// Makes a further name of a file. Reports a problem if it had one name only, because an object
+    /// must not belong to two files: neither would know that the other needs it.
     pub(super) fn make_further(&mut self, entry: &TreeEntry, first: &[u8]) -> Result<()> {
         let path = &entry.attributes.path;
         if entry.attributes.links > 1 {
@@ -154,7 +157,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// The archives that hold a version, by asking them.
+    /// Returns a version with a list of the archives that hold it at present.
     pub(super) fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
         let holds = |archive: &&Arc<dyn Archive>| {
@@ -165,8 +168,8 @@ impl Rebuilder<'_> {
         Version { copies, ..version.clone() }
     }
 
-    /// The directory that a path lies in, made if an archive does not tell of it, and the name.
-    /// Archives say how deep a path is: nothing here calls itself.
+    /// Returns the parent directory of a path, and the name in it. Missing parents are made.
+    /// Archives determine the depth of a path, so this does not recurse.
     pub(super) fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Found, &'p OsStr)> {
         let cut = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = match cut {
@@ -184,8 +187,8 @@ impl Rebuilder<'_> {
         Ok((found, OsStr::from_bytes(name)))
     }
 
-    /// What a directory has of a name, made as a directory if it has nothing. Who might look into
-    /// it is not known: until that is said, nobody else may.
+    /// Returns an entry of a directory; makes a directory if there is none. Its permissions are not
+    /// known yet, so only its owner may enter it.
     fn directory(&mut self, parent: Ino, path: &[u8], name: &OsStr) -> fslab_vfs::Result<Found> {
         match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {
@@ -219,7 +222,7 @@ impl Rebuilder<'_> {
                 self.lower.symlink(&request, parent, name, OsStr::from_bytes(&attributes.target))
             }
             kind => {
-                // Nobody else may do anything with it before it has its own permissions.
+                // Only its owner may use it until it has its permissions.
                 let mode = kind.map_or(0, FileKind::mode_bits) | 0o600;
                 self.lower.mknod(&request, parent, name, mode, device)
             }
@@ -236,7 +239,8 @@ impl Rebuilder<'_> {
         dressed
     }
 
-    /// A directory that its owner may not write to is closed once all that is in it was made.
+    /// Applies the attributes of a directory. Missing permissions of its owner are added until its
+    /// contents are made.
     fn apply_directory_attributes(&mut self, attributes: &Attributes, ino: Ino) -> Result<()> {
         let mode = attributes.mode | OWNER_MAY;
         if mode != attributes.mode {

@@ -1,5 +1,5 @@
-//! Surveys the directory before a rebuild: existing files stay, and their objects need no other
-//! file.
+//! Surveys the directory before a rebuild. Existing files stay, and no other files are made of
+//! their objects.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::stored::Residency;
 use crate::stored::residency::Unreadable;
 
 impl Rebuilder<'_> {
-    /// Looks at everything there is.
+    /// Walks over all existing files.
     pub(super) fn survey_existing(&mut self, request: &Request) -> Result<()> {
         let mut pending = vec![Vec::new()];
         while let Some(path) = pending.pop() {
@@ -28,7 +28,7 @@ impl Rebuilder<'_> {
     fn look_into(&mut self, path: &[u8], pending: &mut Vec<Vec<u8>>) -> Result<()> {
         let directory = Found::at(self.lower, path).map_err(Error::below(path))?;
         let names = match names(&**self.lower, directory.ino()) {
-            // Whoever may not look there has no file there.
+            // A user has no files in a directory that they may not read.
             Err(error) if error.errno() == Errno::ACCESS => return Ok(()),
             names => names.map_err(Error::below(path))?,
         };
@@ -37,7 +37,7 @@ impl Rebuilder<'_> {
                 [] => name.as_bytes().to_vec(),
                 path => [path, name.as_bytes()].join(&b'/'),
             };
-            // Of what can't be looked at nothing is known, but of the rest it is.
+            // A failure at one file does not stop the survey of the others.
             let looked = self.look_at(directory.ino(), &name, inner, pending);
             self.tell(looked);
         }
@@ -60,7 +60,7 @@ impl Rebuilder<'_> {
         if found.attr.kind == FileKind::Regular { self.note_kept(&path, &found) } else { Ok(()) }
     }
 
-    /// What is there may name an object, and then no other file is made of that.
+    /// Records the object that an existing file names. No other file is made of it.
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
         let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);
@@ -77,14 +77,14 @@ impl Rebuilder<'_> {
                     self.tell_stub(path, "is a stub by a mark that root does not believe");
                 }
             }
-            // Of others, who have no files in this tier.
+            // Files of other users do not belong to this tier.
             Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {}
             Err(error) => self.rebuilt.problems.push(format!("{}: {error}", shown(path))),
         }
         Ok(())
     }
 
-    /// The bytes of such a file are in no file here.
+    /// Reports an existing stub that can't be recalled here.
     fn tell_stub(&mut self, path: &[u8], what: &str) {
         let path = shown(path);
         self.rebuilt.problems.push(format!("{path}: {what}; remove it and rebuild again"));

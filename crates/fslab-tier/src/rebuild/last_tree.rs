@@ -11,7 +11,7 @@ use crate::object::reader::ObjectReader;
 use crate::object::writer::Heading;
 
 impl Rebuilder<'_> {
-    /// The last tree that is whole. Where that is not the last one there is, it is told.
+    /// Returns the newest complete tree of those wanted. Newer ones that are damaged are reported.
     pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
         let (mut trees, mut damaged) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();
@@ -26,7 +26,7 @@ impl Rebuilder<'_> {
             let is_wanted = |tree: &Heading| tree.tier == self.tier && tree.sequence <= self.until;
             let found = found.into_iter().filter(|(_, tree)| is_wanted(tree));
             trees.extend(found.map(|(container, tree)| (archive, container, tree)));
-            // Nobody knows which they were.
+            // The headings of damaged trees are not known.
             damaged.extend(broken.into_iter().map(|error| (None, error)));
         }
         if failed.len() == self.archives.len()
@@ -50,7 +50,8 @@ impl Rebuilder<'_> {
         Ok(None)
     }
 
-    /// With one copy of a tree that is whole, nothing is lost.
+    /// Reports damaged trees. A damaged copy is only logged if an intact copy of the same tree is
+    /// used.
     fn tell_damaged(&mut self, damaged: Vec<(Option<Walk>, Error)>, used: Option<Walk>) {
         for (walk, error) in damaged {
             if walk.is_some() && walk == used {
@@ -63,7 +64,7 @@ impl Rebuilder<'_> {
     }
 }
 
-/// What the copies of a tree have in common: sequence and bytes.
+/// The sequence and the size of a tree, which all its copies have in common.
 type Walk = (u64, u64);
 
 fn walk_of(tree: &Heading) -> Walk {

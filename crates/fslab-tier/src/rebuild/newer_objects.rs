@@ -20,10 +20,10 @@ use crate::runs::Runs;
 use crate::stored::format::{KIND_FILE, blocks_of};
 use crate::stored::{Attributes, Location, Residency, Version};
 
-/// Containers that are looked at in one go.
+/// The number of containers that are processed at a time.
 const LISTED_MAX: usize = 1 << 19;
 
-/// What of a container this run knows.
+/// The known contents of a container.
 #[derive(Default)]
 struct Told {
     objects: usize,
@@ -35,34 +35,34 @@ impl Told {
     fn add(&mut self, location: Location) {
         self.objects += 1;
         self.object_bytes = self.object_bytes.saturating_add(location.length);
-        // Only what is in a bundle has something before it.
+        // Only a member of a bundle has bytes before it.
         self.is_bundle |= location.offset > 0;
     }
 
-    /// Bytes of a container that has nothing else.
+    /// The length of a container that holds only these objects.
     fn bytes(&self) -> u64 {
         let lists = if self.is_bundle { 2 * list_bytes(self.objects) } else { 0 };
         self.object_bytes.saturating_add(lists)
     }
 }
 
-/// What is where an object says that its file was.
+/// The file at the path that an object was archived from.
 enum Standing {
-    /// A stub that makes way: one that this run made, or that is an earlier version of the file.
+    /// A stub that may be replaced: this run made it, or it is an earlier version of the same file.
     Gives(Box<Residency>),
-    /// A later version of what was there.
+    /// A file of this tier with the same or a later version.
     Later,
-    /// Something that the archives don't hold.
+    /// Anything else, which stays.
     Other,
 }
 
 impl Rebuilder<'_> {
-    /// Looks at each object that no file was made of.
+    /// Processes each object of which no file was made yet.
     pub(super) fn add_younger(&mut self, request: &Request) -> Result<()> {
         for archive in self.archives {
             let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
             match in_parts(archive, LISTED_MAX, &mut add) {
-                // What one archive can't tell, another may.
+                // Another archive may hold what this one could not return.
                 Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
                 added => added?,
             }
@@ -79,7 +79,7 @@ impl Rebuilder<'_> {
         let told = self.told(part)?;
         for (container, length) in part.iter().copied() {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            // What has no bytes, or is no file, may have had some.
+            // A container without known objects is always opened, so that damage is reported.
             let has_more = |told: &Told| told.objects == 0 || told.bytes() < length;
             let has_more = told.get(&container).is_none_or(has_more);
             if has_more || !self.missing.is_empty() {
@@ -91,7 +91,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// What of each container is known, and so needs no archive to be asked.
+    /// Returns the known objects of each container, without access to the archive.
     fn told(&mut self, part: &[(Id, u64)]) -> Result<HashMap<Id, Told>> {
         let mut told: HashMap<Id, Told> =
             part.iter().map(|(container, _)| (*container, Told::default())).collect();
@@ -117,7 +117,7 @@ impl Rebuilder<'_> {
             {
                 continue;
             }
-            // The others of a bundle are as good as ever.
+            // Damage to one member of a bundle does not affect the others.
             let placed = ObjectReader::open_any(archive, kind, location)
                 .and_then(|object| self.place(&object));
             self.tell(placed);
@@ -125,15 +125,15 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Whether it was found out what an object is to the tree.
+    /// Returns whether the role of an object is known. If so, also offers the object to its file.
     fn is_known(&mut self, object: Id) -> Result<bool> {
         let Some((_, row)) = self.notes.get(object)? else { return Ok(false) };
         self.offer(row.file, (row.version.sequence, object));
         Ok(true)
     }
 
-    /// Of a file whose object is not where the tree says, the same version in another place is it,
-    /// or else the latest that archives have.
+    /// Records an object as a candidate for a file whose object is not where the archived tree
+    /// says. The same version in another place is preferred, then the latest version.
     fn offer(&mut self, file: Id, found: super::Latest) {
         let is_wanted = found.0 <= self.until;
         if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
@@ -144,7 +144,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Puts an object where it belongs, if it is younger than the tree; notes what it is.
+    /// Makes a file of an object if it is newer than the archived tree. Otherwise records that no
+    /// file names it.
     fn place(&mut self, object: &ObjectReader) -> Result<()> {
         let heading = object.heading();
         let is_ours = heading.tier == self.tier && heading.kind == KIND_FILE;
@@ -163,13 +164,14 @@ impl Rebuilder<'_> {
         placed.map(drop)
     }
 
-    /// No file names an object: it can come back for as long as such are kept.
+    /// Records that no file names an object. It can be restored until its retention time has
+    /// passed.
     fn retire(&mut self, state: ObjectState, file: Id, version: &Version, path: &[u8]) {
         let row = self.row(state, file, Id::default(), version, path);
         self.notes.put(row);
     }
 
-    /// Returns whether there is a file of the object now.
+    /// Makes or replaces the file of an object. Returns whether a file names the object now.
     fn add_object(&mut self, attributes: &Attributes, file: Id, version: &Version) -> Result<bool> {
         let path = &attributes.path;
         let found = match Found::at(self.lower, path) {
@@ -188,8 +190,7 @@ impl Rebuilder<'_> {
         };
         match self.standing(&found, file, version)? {
             Standing::Gives(known) => {
-                // Another file of that name had another inode, and whatever other names that has
-                // are its own.
+                // If the stub is of another file, only this name is replaced. Its other names stay.
                 let earlier = &known.version;
                 let has_other_names = found.attr.links > 1;
                 if has_other_names && known.file == file {
@@ -205,7 +206,8 @@ impl Rebuilder<'_> {
                     }
                     self.make_stub(attributes, Some((file, version.clone())))?;
                 }
-                // The version that it replaced may also be younger than the archived tree.
+                // The replaced version may itself be newer than the archived tree; then it was
+                // counted before.
                 self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
                 Ok(true)
             }
@@ -233,10 +235,10 @@ impl Rebuilder<'_> {
     }
 }
 
-/// Called with containers and their lengths.
+/// A function that is called with containers and their lengths.
 type VisitPart<'a> = dyn FnMut(&[(Id, u64)]) -> Result<()> + 'a;
 
-/// Calls `visit` with the containers of an archive, some at a time.
+/// Calls `visit` with the containers of an archive, at most `most` at a time.
 fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) -> Result<()> {
     let (mut part, mut done) = (Vec::new(), Ok(()));
     let listed = archive.list(ContainerKind::Files, &mut |container, length| {
@@ -249,7 +251,7 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
         }
     });
     done?;
-    // Also where others can't be listed.
+    // The containers that were listed before an error are processed too.
     visit(&part)?;
     listed.map_err(Error::archive(archive.label(), Id::default()))
 }

@@ -1,6 +1,6 @@
-//! The role of each object in a rebuild, kept in the catalogue's rows in place of the number of a
-//! scan. So objects take no memory, however many there are; rows of an earlier run are ignored,
-//! since they are about another tree.
+//! The role of each object in a rebuild. Roles are kept in the catalogue's rows, in the field for
+//! the number of a scan, so that objects take no memory. Rows of an earlier run are ignored,
+//! because they are about another tree.
 
 use std::collections::HashMap;
 
@@ -8,53 +8,53 @@ use crate::catalogue::{Catalogue, ObjectRow, ObjectState};
 use crate::error::Result;
 use crate::id::Id;
 
-/// What a run has to do with an object.
+/// The role of an object in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A file that was there names it.
+    /// An existing file names it.
     Kept,
-    /// A file that the run made names it.
+    /// A file that this run made names it.
     Cleanup,
     /// It is in an archive, and no file names it.
     Unneeded,
 }
 
-/// Rows of a run.
+/// The roles in one run.
 pub(super) struct ObjectRoles<'a> {
     catalogue: &'a Catalogue,
-    /// What rows of files that were there say.
+    /// The scan number in rows of existing files.
     kept: u64,
-    /// What all others say.
+    /// The scan number in all other rows.
     made: u64,
-    /// Those that are not written yet, by object.
+    /// Rows that are not written yet, by object.
     rows: HashMap<Id, ObjectRow>,
 }
 
 impl<'a> ObjectRoles<'a> {
-    /// Begins a run, which looks at what is there.
+    /// Begins a run with the survey of existing files.
     pub(super) fn begin(catalogue: &'a Catalogue) -> Result<Self> {
         Ok(Self { kept: catalogue.begin_scan()?, ..Self::of_no_run(catalogue) })
     }
 
-    /// Everything was looked at: what is noted from here on, the run makes or finds.
+    /// Ends the survey. Objects recorded from here on are made into files, or found, by this run.
     pub(super) fn begin_making(&mut self) -> Result<()> {
         self.write(0)?;
         self.made = self.catalogue.begin_scan()?;
         Ok(())
     }
 
-    /// Of who makes a file, and no tree.
+    /// Makes roles for a single new file, outside of a rebuild.
     pub(super) fn of_no_run(catalogue: &'a Catalogue) -> Self {
         Self { catalogue, kept: 0, made: 0, rows: HashMap::new() }
     }
 
-    /// Notes what an object is to the tree.
+    /// Records the role of an object.
     pub(super) fn put(&mut self, row: ObjectRow) {
         let seen = self.kept.max(self.made);
         self.rows.insert(row.version.object, ObjectRow { seen, ..row });
     }
 
-    /// What this run has noted of an object.
+    /// Returns the recorded role and row of an object.
     pub(super) fn get(&self, object: Id) -> Result<Option<(Role, ObjectRow)>> {
         let row = match self.rows.get(&object) {
             Some(row) => Some(row.clone()),
@@ -72,7 +72,7 @@ impl<'a> ObjectRoles<'a> {
         }
     }
 
-    /// Writes rows if there are more than some.
+    /// Writes the rows if there are more than `least`.
     pub(super) fn write(&mut self, least: usize) -> Result<()> {
         if self.rows.len() > least {
             let rows: Vec<_> = std::mem::take(&mut self.rows).into_values().collect();
@@ -92,14 +92,14 @@ impl<'a> ObjectRoles<'a> {
         })
     }
 
-    /// Objects that no file names and that can come back.
+    /// Returns the number of objects that no file names and that can be restored.
     pub(super) fn unneeded(&mut self) -> Result<u64> {
         let mut count = 0;
         self.for_each(&mut |role, _| count += u64::from(role == Role::Unneeded))?;
         Ok(count)
     }
 
-    /// The rows that are not written yet.
+    /// Returns the rows that are not written yet.
     pub(super) fn into_rows(self) -> impl Iterator<Item = ObjectRow> {
         self.rows.into_values()
     }

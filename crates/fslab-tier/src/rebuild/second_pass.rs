@@ -11,8 +11,8 @@ use crate::object::reader::ObjectReader;
 use crate::stored::{TreeEntry, Version};
 
 impl Rebuilder<'_> {
-    /// Makes files whose objects were found in another place than the tree names, tells which are
-    /// lost or earlier than they were, and gives directories what making files takes from them.
+    /// Makes the files whose objects were found elsewhere, and reports lost and older files. Then
+    /// sets the times of directories, which making files has changed, and their final permissions.
     pub(super) fn finish_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {
@@ -48,19 +48,19 @@ impl Rebuilder<'_> {
             (Ok(_), None) => {}
             (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
                 Some((file, _)) => return self.make_missing(entry, *file),
-                // What no archive had when the tree was made was not archived since.
+                // It was not archived when the tree was made, and not since.
                 None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
                 None => {}
             },
-            // Why it could not be made was told.
+            // The failure to make it was reported before.
             (Err(error), _) if error.errno() == Errno::NOTDIR => {}
             (Err(error), _) => return Err(Error::below(path)(error)),
         }
         Ok(())
     }
 
-    /// A file that was there and is not the one that was archived, such as what is left of a
-    /// rebuild that was killed where the file system below has no files without names.
+    /// Reports an existing file that is not the archived one. A killed rebuild may leave such a
+    /// file, if the file system below has no nameless files.
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
@@ -71,7 +71,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// The file was changed after it was archived last.
+    /// Reports a file that was changed after its last archived version.
     fn tell_older(&mut self, entry: &TreeEntry, version: &Version, found: &Found) {
         let was_changed =
             (entry.size, entry.attributes.modified) != (version.size, version.modified);
@@ -84,10 +84,10 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file of the version that the tree names, wherever archives have it now, or else of
-    /// the latest that they have.
+    /// Makes a file from the version that the tree names, wherever it is now, or else from the
+    /// latest version in the archives.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
-        // What else is not there was told already.
+        // Other reasons for its absence were reported before.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };
         let named = entry.archived.as_ref().map_or(0, |(_, named)| named.sequence);
         let moved = self.moved_versions.get(&(file, named)).copied().flatten();
@@ -96,12 +96,12 @@ impl Rebuilder<'_> {
             return Ok(());
         };
         if let Some(first) = self.place_of(object)? {
-            // It may have got another name and been archived since.
+            // The file may have been renamed and archived again.
             return self.make_further(entry, &first);
         }
         let Some((_, row)) = self.notes.get(object)? else { return Ok(()) };
         let (attributes, version) = (&entry.attributes, &row.version);
-        // What was archived after the tree was is as it was then, or later.
+        // A version that was archived after the tree was made is not older than the tree's entry.
         let was_changed = (entry.size, attributes.modified) != (version.size, version.modified);
         if was_changed && version.sequence <= named {
             self.rebuilt.older.push(shown(&attributes.path));
@@ -111,7 +111,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// The times of a directory change with what is made in it.
+    /// Sets the times of a directory, which were changed by making its files.
     fn finish_directory(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
         let attributes = &entry.attributes;
         let path = &attributes.path;
@@ -120,7 +120,7 @@ impl Rebuilder<'_> {
             return Ok(());
         }
         let found = match Found::at(self.lower, path) {
-            // Something else is there, or why it could not be made was told.
+            // A parent is not a directory, or the failure to make it was reported before.
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             found => found.map_err(Error::below(path))?,
         };
@@ -134,7 +134,7 @@ impl Rebuilder<'_> {
         set.map(drop).map_err(Error::below(path))
     }
 
-    /// Those that are in others first.
+    /// Sets the final permissions of directories, inner directories first.
     fn close_directories(&mut self) {
         for (path, permissions) in std::mem::take(&mut self.closing).into_iter().rev() {
             let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };

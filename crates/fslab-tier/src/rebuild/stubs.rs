@@ -15,9 +15,9 @@ use crate::stored::format::blocks_of;
 use crate::stored::{Attributes, Residency, Version};
 
 impl Rebuilder<'_> {
-    /// Makes a file whose bytes are in archives, or an empty one. It gets its name once it is
-    /// whole, where the file system below has files without one: who opened it before would read
-    /// zeros.
+    /// Makes a file whose bytes are in archives, or an empty file. It gets its name once it is
+    /// complete, if the file system below has nameless files. A program that opened it earlier
+    /// would read zeros.
     pub(super) fn make_stub(
         &mut self,
         attributes: &Attributes,
@@ -30,7 +30,7 @@ impl Rebuilder<'_> {
         let nameless = self.lower.tmpfile(&request, parent, 0o600, mode);
         let (is_nameless, mut has_name) = (nameless.is_ok(), nameless.is_err());
         let made = nameless.or_else(|_| {
-            // Nobody else reads it before it is whole.
+            // The mode keeps others from reading it before it is complete.
             self.lower.create(&request, parent, name, 0o600, mode | OpenMode::EXCLUSIVE)
         });
         let (entry, opened) = made.map_err(Error::below(path))?;
@@ -87,7 +87,7 @@ impl Rebuilder<'_> {
         resize(version.size)?;
         if let Err(error) = self.put_poison(&residency, (ino, handle)) {
             tracing::info!(%error, "{}: reads as zeros below", shown(&attributes.path));
-            // Without the poison that it may have got.
+            // Removes poison that may have been written to a part of it.
             resize(0)?;
             resize(version.size)?;
             write(&Residency { poisoned: false, ..residency })?;
@@ -95,9 +95,10 @@ impl Rebuilder<'_> {
         self.apply_attributes(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
     }
 
-    /// Makes a stub that has several names one of a later version. Its residency comes last: who is
-    /// stopped before finds the earlier one, and does it again. Where that fails, the file has the
-    /// size and time of the earlier version again: others would count as a change.
+    /// Turns a stub with several names into a later version. The residency is written last: if this
+    /// run is stopped before, the next one finds the earlier version and repeats the change. After
+    /// a failure, the file gets the size and time of the earlier version again. Other values would
+    /// count as a change.
     pub(super) fn renew(
         &mut self,
         found: &Found,
@@ -108,7 +109,7 @@ impl Rebuilder<'_> {
         let (path, ino) = (&attributes.path, found.ino());
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
-        // It keeps what is in the place of its bytes, holes or poison.
+        // The placeholder for its bytes stays of the same kind: holes or poison.
         let earlier = self.own_residency(found);
         let poisoned = earlier.as_ref().is_some_and(Residency::is_poisoned);
         let residency = Residency { poisoned, ..self.stub(file, version, &found.attr) };
@@ -149,7 +150,7 @@ impl Rebuilder<'_> {
         self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
     }
 
-    /// Puts poison into a whole file that is said to have some.
+    /// Fills a whole file with poison, if its residency says that it has some.
     fn put_poison(&self, residency: &Residency, file: (Ino, Handle)) -> fslab_vfs::Result<()> {
         let size = residency.version.size;
         if residency.is_poisoned() {
@@ -158,7 +159,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// What a file says of itself whose bytes are all in archives.
+    /// Returns the residency of a file whose bytes are all in archives.
     pub(super) fn stub(&self, file: Id, version: &Version, attr: &Attr) -> Residency {
         Residency {
             tier: self.tier,
@@ -173,7 +174,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Notes that a file is there and names an object.
+    /// Records that a file exists and names an object.
     pub(super) fn note(&mut self, file: Id, version: &Version, attr: &Attr, path: &[u8]) {
         let inode = (self.around.inode_identity)(attr);
         let row = self.row(ObjectState::Live, file, inode, version, path);

@@ -1,4 +1,4 @@
-//! What is kept of a file beside its bytes, and the entries of a tree.
+//! The archived metadata of a file, and the entries of an archived tree.
 
 use fslab_vfs::{Attr, FileKind, Timestamp};
 
@@ -6,10 +6,10 @@ use super::bytes::{Corrupt, Cursor, Result, put_string, put_time};
 use super::format::{ATTRIBUTES_BYTES_MAX, SIZE_MAX, TREE_ENTRY_BYTES_MAX};
 use super::residency::{Location, Version};
 
-/// What is kept of a file beside its bytes.
+/// The metadata of a file that are archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// From the root of the tree, without a slash before it; empty for the root itself.
+    /// The path from the root of the tree, without a leading slash; empty for the root itself.
     pub path: Vec<u8>,
     /// Kind and permissions, as in `st_mode`.
     pub mode: u32,
@@ -17,11 +17,11 @@ pub struct Attributes {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Of a device node.
+    /// The number of a device node.
     pub device: u32,
     /// Number of names.
     pub links: u32,
-    /// The inode below: entries of a tree that share it are one file.
+    /// The inode number below. Entries of a tree with the same number are one file.
     pub ino: u64,
     /// Last read.
     pub accessed: Timestamp,
@@ -38,7 +38,7 @@ pub struct Attributes {
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// What it is called, and whose it is.
+    /// Its name, owner and other metadata.
     pub attributes: Attributes,
     /// Bytes of a regular file.
     pub size: u64,
@@ -47,7 +47,7 @@ pub struct TreeEntry {
 }
 
 impl Attributes {
-    /// Those of an inode, without names and xattrs.
+    /// Returns the attributes of an inode, without path, target and xattrs.
     #[must_use]
     pub fn of(attr: &Attr) -> Self {
         Self {
@@ -64,20 +64,20 @@ impl Attributes {
         }
     }
 
-    /// What it is; none for a mode that means none.
+    /// Returns the kind of file; `None` for an invalid mode.
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
     }
 
-    /// Bytes that names and values take.
+    /// Returns the bytes of its names and values.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len());
         self.path.len() + self.target.len() + xattrs.sum::<usize>()
     }
 
-    /// Adds them to a record.
+    /// Appends the attributes to a record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_string(out, &self.path);
         for number in [self.mode, self.uid, self.gid, self.device, self.links] {
@@ -95,10 +95,10 @@ impl Attributes {
         }
     }
 
-    /// Takes them from a record.
+    /// Reads the attributes from a record.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the record is invalid.
     pub fn decode(from: &mut Cursor<'_>) -> Result<Self> {
         if from.0.len() > TREE_ENTRY_BYTES_MAX {
             return Err(Corrupt("the description of a file is too long"));
@@ -130,7 +130,7 @@ impl Attributes {
         attributes.check()
     }
 
-    /// Paths come from archives, which nobody need have kept well: none leads out of a tree.
+    /// Rejects invalid paths. Archives are not trusted, and a path must not lead out of a tree.
     fn check(self) -> Result<Self> {
         if self.kind().is_none() {
             return Err(Corrupt("a file is of no known kind"));
@@ -146,7 +146,7 @@ impl Attributes {
 }
 
 impl TreeEntry {
-    /// As it stands in a tree, behind its length.
+    /// Encodes the entry for an archived tree, after its length.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -165,10 +165,10 @@ impl TreeEntry {
         framed
     }
 
-    /// From what stands behind its length.
+    /// Decodes an entry from the bytes that follow its length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the entry is invalid.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Cursor(bytes);
         let attributes = Attributes::decode(&mut from)?;
@@ -194,7 +194,7 @@ fn encode_version(out: &mut Vec<u8>, version: &Version) {
     out.extend(version.root);
 }
 
-/// Which archives have copies is not in a tree: whoever reads it looks.
+/// A tree does not record which archives have copies. Its reader finds them.
 fn decode_version(from: &mut Cursor<'_>) -> Result<Version> {
     let (object, container) = (from.id()?, from.id()?);
     let [offset, length, size, sequence] = [(); 4].map(|()| from.u64());

@@ -1,20 +1,20 @@
-//! Numbers and byte strings in a row: what is of variable length in stored records.
+//! The encoding of the parts of stored records that have variable length: numbers and byte strings.
 
 use fslab_vfs::Timestamp;
 
 pub use crate::error::Corrupt;
 
-/// The result of reading what is stored.
+/// The result of decoding a record.
 pub type Result<T> = std::result::Result<T, Corrupt>;
 
 const CUT_SHORT: Corrupt = Corrupt("a record is cut short");
 
-/// Takes numbers and byte strings from the front.
+/// Decodes numbers and byte strings from the front of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    /// The next `length` bytes.
+    /// Returns the next `length` bytes.
     pub fn take(&mut self, length: usize) -> Result<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(CUT_SHORT)?;
         self.0 = rest;
@@ -25,32 +25,32 @@ impl<'a> Cursor<'a> {
         self.take(N)?.try_into().or(Err(CUT_SHORT))
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A number of four bytes.
+    /// Reads a number of four bytes.
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// A number of eight bytes.
+    /// Reads a number of eight bytes.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Sixteen bytes.
+    /// Reads an identity of sixteen bytes.
     pub fn id(&mut self) -> Result<crate::Id> {
         Ok(crate::Id(self.array()?))
     }
 
-    /// Thirty-two bytes.
+    /// Reads a hash of thirty-two bytes.
     pub fn hash(&mut self) -> Result<[u8; 32]> {
         self.array()
     }
 
-    /// A time.
+    /// Reads a time.
     pub fn time(&mut self) -> Result<Timestamp> {
         let seconds = i64::from_le_bytes(self.array()?);
         let nanoseconds = self.u32()?;
@@ -60,13 +60,13 @@ impl<'a> Cursor<'a> {
         Ok(Timestamp { seconds, nanoseconds })
     }
 
-    /// A byte string behind its length.
+    /// Reads a byte string that follows its length.
     pub fn string(&mut self) -> Result<Vec<u8>> {
         let length = self.u32()? as usize;
         Ok(self.take(length)?.to_vec())
     }
 
-    /// A number in groups of seven bits, the low ones first.
+    /// Reads a number in groups of seven bits, the low ones first.
     pub fn packed(&mut self) -> Result<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -83,26 +83,28 @@ impl<'a> Cursor<'a> {
         Err(Corrupt("a number is too large"))
     }
 
+    /// Checks that the buffer is empty.
+    ///
     /// # Errors
-    /// Where something is left.
+    /// If bytes are left.
     pub fn end(self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(Corrupt("a record is too long")) }
     }
 }
 
-/// Adds a byte string behind its length.
+/// Appends a byte string after its length.
 pub fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     out.extend((string.len() as u32).to_le_bytes());
     out.extend(string);
 }
 
-/// Adds a time.
+/// Appends a time.
 pub fn put_time(out: &mut Vec<u8>, time: Timestamp) {
     out.extend(time.seconds.to_le_bytes());
     out.extend(time.nanoseconds.to_le_bytes());
 }
 
-/// Adds a number in groups of seven bits, the low ones first.
+/// Appends a number in groups of seven bits, the low ones first.
 pub fn put_packed(out: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         out.push((number & 0x7f) as u8 | 0x80);

@@ -1,73 +1,76 @@
 //! The records of tiering, version 1, byte for byte. `docs/formats/tier.md` describes them.
 //!
-//! Everything is little-endian. What a record says about lengths is bounded before it is used.
+//! All numbers are little-endian. Lengths in a record are checked against limits before they are
+//! used.
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The xattr that holds a file's residency: in a tier of root's, and in an ordinary user's. So
-/// all that follow.
+/// The xattr that holds a file's residency. The first name is for root's tiers, the second for
+/// those of ordinary users. The same applies to all following names.
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
-/// The xattr on the root of a tree that says which tier it belongs to.
+/// The xattr on the root of a tree that names its tier.
 pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
-/// The xattr on the root of a tree that counts how often an engine began to use it, as its
-/// catalogue does.
+/// The xattr on the root of a tree that counts how often an engine began to use the tree. The
+/// catalogue has the same counter.
 pub const USES_NAMES: [&str; 2] = ["trusted.fslab.tier.uses", "user.fslab.tier.uses"];
-/// The xattr on the root of a tree that tells it from other trees of the same tier.
+/// The xattr on the root of a tree that distinguishes it from other trees of the same tier.
 pub const WRITER_NAMES: [&str; 2] = ["trusted.fslab.tier.writer", "user.fslab.tier.writer"];
-/// The xattr on the root of a tree that tells it from its copies, such as clones and snapshots.
+/// The xattr on the root of a tree that distinguishes it from its copies, such as clones and
+/// snapshots.
 pub const OPENINGS_NAMES: [&str; 2] = ["trusted.fslab.tier.openings", "user.fslab.tier.openings"];
 /// The xattr on the root of a tree that keeps its mode while the root is closed.
 pub const MODE_NAMES: [&str; 2] = ["trusted.fslab.tier.mode", "user.fslab.tier.mode"];
-/// Version of everything here.
+/// The version of all records.
 pub const VERSION: u8 = 1;
 
-/// Bytes of a block: what is recalled, checked and kept resident as one.
+/// Bytes of a block, the unit of recall, checks and residency.
 pub const BLOCK_BYTES: u64 = 1 << 20;
-/// The same as a power of two.
+/// The same size as a power of two.
 pub const BLOCK_LOG2: u8 = 20;
 /// The largest file: offsets are signed numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
-/// Archives that may hold a copy of a file.
+/// The number of archives that may hold a copy of a file.
 pub const COPIES_MAX: usize = 8;
 /// The longest description of a file: path, target and xattrs.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// Entries of the table of blocks that are hashed together.
 pub const PAGE_ENTRIES: u64 = 1024;
-/// The most pages of a table: their hashes, 64 MiB, are held while an object is read (2 PiB).
+/// The most pages of a table, for an object of 2 PiB. Their hashes take 64 MiB of memory while the
+/// object is read.
 pub const PAGES_MAX: u64 = 1 << 21;
-/// The longest stored form of a block: encoding may add a little.
+/// The longest stored form of a block. Encoding may add a little.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
-/// The longest entry of a tree: attributes and what is around them.
+/// The longest entry of a tree: attributes and the other fields.
 pub const TREE_ENTRY_BYTES_MAX: usize = ATTRIBUTES_BYTES_MAX + 1024;
 
-/// Begins the residency of a file.
+/// The first bytes of the residency of a file.
 pub const RESIDENCY_MAGIC: [u8; 4] = *b"FSt1";
-/// Begins the mark of a tree.
+/// The first bytes of the mark of a tree.
 pub const TREE_MAGIC: [u8; 4] = *b"FSt0";
-/// Begins an object.
+/// The first bytes of an object.
 pub const HEAD_MAGIC: [u8; 8] = *b"fslabTO1";
-/// Begins the tail of an object.
+/// The first bytes of the tail of an object.
 pub const TAIL_MAGIC: [u8; 8] = *b"fslabTOz";
 
-/// Begins a container that is encrypted.
+/// The first bytes of an encrypted container.
 pub const SEAL_MAGIC: [u8; 8] = *b"fslabTS1";
-/// Bytes of a container that are sealed together.
+/// Bytes of a container that are encrypted together.
 pub const CHUNK_BYTES: u64 = 1 << 16;
-/// The same as a power of two.
+/// The same size as a power of two.
 pub const CHUNK_LOG2: u8 = 16;
-/// What sealing adds to a chunk.
+/// Bytes that encryption adds to a chunk.
 pub const TAG_BYTES: u64 = 16;
 
-/// The file was changed since its last version was archived: resident blocks are the truth.
+/// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were on their way: the time of modification below is not the file's.
+/// Blocks were being moved. The modification time below may not be that of the file.
 pub const FLAG_MOVING: u8 = 2;
 
-/// The version of a residency whose offline blocks hold poison below. Programs that don't know of
-/// that would take it for bytes that somebody wrote: they refuse this version.
+/// The version of a residency whose offline blocks hold poison below. Programs without support for
+/// poison would take it for data, so they refuse this version.
 pub const VERSION_POISONED: u8 = 2;
 
 /// An object holds the bytes of a file.
@@ -75,21 +78,21 @@ pub const KIND_FILE: u8 = 1;
 /// An object holds the names and attributes of a whole tree.
 pub const KIND_TREE: u8 = 2;
 
-/// An object lists the others of its container.
+/// An object lists the other objects of its container.
 pub const KIND_BUNDLE: u8 = 3;
-/// Objects of a bundle: their list fits into one block.
+/// The most objects of a bundle. Their list fits into one block.
 pub const MEMBERS_MAX: usize = 4096;
-/// Bytes of a bundle: no more are written, and a list that tells of more is none.
+/// The most bytes of a bundle. No longer ones are written, and a list with more bytes is invalid.
 pub const BUNDLE_BYTES_MAX: u64 = 64 << 20;
 
-/// A block is stored as it is.
+/// A block is stored raw.
 pub const FORM_RAW: u8 = 0;
 /// A block is stored as a zstd frame.
 pub const FORM_ZSTD: u8 = 1;
 /// A block is all zeros, and nothing is stored.
 pub const FORM_ZEROS: u8 = 2;
 
-/// The residency of a file; the identities of archives with copies and the offline runs follow.
+/// The residency of a file. The identities of archives with copies and the offline runs follow it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ResidencyRecord {
@@ -101,35 +104,35 @@ pub struct ResidencyRecord {
     pub zero: u8,
     /// The tier it belongs to.
     pub tier: [u8; 16],
-    /// The file, whatever its inode.
+    /// The identity of the file, which does not depend on its inode.
     pub file: [u8; 16],
     /// The inode it was written to.
     pub inode: [u8; 16],
     /// The last archived version.
     pub object: [u8; 16],
-    /// What holds the object in an archive.
+    /// The container of the object in an archive.
     pub container: [u8; 16],
     pub offset: U64,
     pub length: U64,
-    /// Of that version, in bytes.
+    /// Size of that version in bytes.
     pub size: U64,
     /// Rises with each version.
     pub sequence: U64,
     /// Time of modification of that version.
     pub modified_seconds: I64,
     pub modified_nanoseconds: U32,
-    /// Offline runs.
+    /// Number of offline runs.
     pub runs: U32,
-    /// Hash of the object's description and table of blocks.
+    /// Hash of the object's head, attributes and table of blocks.
     pub root: [u8; 32],
-    /// When bytes last came back, or somebody began to change the file: seconds since 1970, 0 where
-    /// that was never or before this was noted.
+    /// When bytes were last recalled, or a program began to change the file, in seconds since 1970.
+    /// It is 0 if this never happened, or happened before the time was recorded.
     pub touched_seconds: U32,
     /// CRC32C of the whole value with this field zero.
     pub crc: U32,
 }
 
-/// The mark of a tree; the path of the tier's home follows.
+/// The mark of a tree. The path of the tier's home follows it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TreeRecord {
@@ -141,7 +144,7 @@ pub struct TreeRecord {
     pub crc: U32,
 }
 
-/// Begins an object; attributes follow, then blocks, then the table of blocks.
+/// The head of an object. Attributes, blocks and the table of blocks follow it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct HeadRecord {
@@ -156,19 +159,19 @@ pub struct HeadRecord {
     pub tier: [u8; 16],
     /// Rises with each object of a tier.
     pub sequence: U64,
-    /// Of the contents, in bytes.
+    /// Size of the contents in bytes.
     pub size: U64,
     pub created_seconds: I64,
     pub created_nanoseconds: U32,
-    /// CRC32C of everything before.
+    /// CRC32C of all preceding bytes.
     pub crc: U32,
 }
 
-/// Where a block of an object is stored and what it must be.
+/// The place of a block in an object, and the hash of its bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EntryRecord {
-    /// From the beginning of the object.
+    /// Offset from the beginning of the object.
     pub offset: U64,
     pub stored_length: U32,
     /// Bytes of the block; only the last one is shorter than a block.
@@ -184,30 +187,30 @@ pub struct EntryRecord {
 #[repr(C)]
 pub struct MemberRecord {
     pub object: [u8; 16],
-    /// From the beginning of the container.
+    /// Offset from the beginning of the container.
     pub offset: U64,
-    /// Of the whole object.
+    /// Length of the whole object.
     pub length: U64,
 }
 
-/// Ends an object. The hashes of the pages of the table lie between the table and this.
+/// The tail of an object. The hashes of the pages of the table lie between the table and the tail.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TailRecord {
     pub magic: [u8; 8],
-    /// Of the whole object: whoever reads a container backwards finds the one before.
+    /// Length of the whole object. It leads a backward reader to the previous object.
     pub length: U64,
-    /// Where the table begins, from the beginning of the object.
+    /// Offset of the table from the beginning of the object.
     pub table_offset: U64,
     pub blocks: U64,
     /// BLAKE3 of head, attributes and the hashes of the pages of the table.
     pub root: [u8; 32],
     pub zero: U32,
-    /// CRC32C of everything before.
+    /// CRC32C of all preceding bytes.
     pub crc: U32,
 }
 
-/// Begins a container that is encrypted; chunks follow.
+/// The head of an encrypted container. Chunks follow it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SealRecord {
@@ -215,9 +218,10 @@ pub struct SealRecord {
     pub version: u8,
     pub chunk_log2: u8,
     pub zero: [u8; 10],
-    /// Drawn whenever a container is written: no two are sealed with the same key.
+    /// A random number for each writing of a container, so that no two are encrypted with the same
+    /// key.
     pub salt: [u8; 32],
-    /// CRC32C of everything before.
+    /// CRC32C of all preceding bytes.
     pub crc: U32,
 }
 
@@ -230,19 +234,19 @@ const _: () = assert!(size_of::<MemberRecord>() == 32);
 const _: () = assert!(size_of::<TailRecord>() == 72);
 const _: () = assert!((MEMBERS_MAX * size_of::<MemberRecord>()) as u64 <= BLOCK_BYTES);
 
-/// CRC32C of all bytes of a record but its last four, which hold it.
+/// Returns the CRC32C of all bytes of a record except the last four, which hold the checksum.
 #[must_use]
 pub fn crc_of(record: &[u8]) -> u32 {
     crc32c::crc32c(&record[..record.len().saturating_sub(4)])
 }
 
-/// Blocks of a file of `size` bytes.
+/// Returns the number of blocks of a file of `size` bytes.
 #[must_use]
 pub fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES)
 }
 
-/// The blocks that a range of bytes meets.
+/// Returns the blocks that overlap a range of bytes.
 #[must_use]
 pub fn blocks_met(offset: u64, length: u64) -> std::ops::Range<u64> {
     if length == 0 {

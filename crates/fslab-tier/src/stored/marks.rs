@@ -1,7 +1,7 @@
-//! Under which names the xattrs of a tier stand, and on whose files they are believed.
+//! The names of a tier's xattrs, and the files on which they are trusted.
 //!
-//! A residency tells which bytes a file is given when it is read: who could write one could have
-//! the bytes of any file of the tier.
+//! A residency decides which bytes a reader of the file gets. Anyone who could forge one could read
+//! any file of the tier.
 
 use std::ffi::OsStr;
 
@@ -21,18 +21,18 @@ mod writing;
 pub use openings::Opening;
 pub use writing::WriterMark;
 
-/// The xattrs of a tier, by whose it is.
+/// The xattrs of a tier, by the owner of the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
-    /// Root's: `trusted.`, which nobody else reads or writes.
+    /// Those of root's tiers: `trusted.`, which nobody else reads or writes.
     Trusted,
-    /// An ordinary user's: `user.`, which whoever may write to a file may set. They are believed on
-    /// what belongs to this user, and others' files are left alone.
+    /// Those of an ordinary user's tiers: `user.`, which anyone who may write to a file can set.
+    /// They are trusted on this user's files only, and files of other users are left alone.
     Own(u32),
 }
 
 impl Marks {
-    /// Those of who runs this program.
+    /// Returns the xattrs for the user who runs this program.
     #[must_use]
     pub fn of_this_process() -> Self {
         let own = rustix::process::geteuid();
@@ -46,19 +46,19 @@ impl Marks {
         }
     }
 
-    /// The xattr that holds a file's residency.
+    /// Returns the name of the xattr that holds a file's residency.
     #[must_use]
     pub fn residency_name(self) -> &'static str {
         self.choose(RESIDENCY_NAMES)
     }
 
-    /// The xattr on the root of a tree that says whose the tree is.
+    /// Returns the name of the xattr on the root of a tree that names its tier.
     #[must_use]
     pub fn tree_name(self) -> &'static str {
         self.choose(TREE_NAMES)
     }
 
-    /// Whether marks on an inode are believed.
+    /// Returns whether the marks on an inode are trusted.
     #[must_use]
     pub fn are_believed(self, attr: &Attr) -> bool {
         match self {
@@ -67,14 +67,14 @@ impl Marks {
         }
     }
 
-    /// The residency of a file; none for one that was never archived.
+    /// Returns the residency of a file; `None` for a file that was never archived.
     ///
     /// # Errors
-    /// `EACCES` where the file is this user's who may not read it; what the file system below
-    /// answers, or what is wrong with the value.
+    /// `EACCES` if the file is this user's, but its mode denies reading. Errors of the file system
+    /// below, or why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
-            // What a user may not read of another's file, he has never marked either.
+            // A user who can't read another user's file can't have marked it either.
             Err(error) if self.wants_leave(&error) => {
                 let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
                 return if is_own { Err(error.into()) } else { Ok(None) };
@@ -86,11 +86,11 @@ impl Marks {
         Ok(Some(Residency::decode(&value)?))
     }
 
-    /// The same as [`Self::read`], for who sees to it that nobody looks at the file meanwhile: its
-    /// owner who may not read it gives himself leave.
+    /// Like [`Self::read`], for a caller that keeps others from accessing the file meanwhile. If
+    /// the mode denies its owner access, permission is granted for the moment.
     ///
     /// # Errors
-    /// Errors of the file system below, or what is wrong with the value.
+    /// Errors of the file system below, or why the value is invalid.
     pub fn read_at_rest(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let read = || self.read(fs, ino);
         match read() {
@@ -103,13 +103,13 @@ impl Marks {
         }
     }
 
-    /// Whether an owner was refused what he can give himself leave to do: to read and write `user.`
-    /// xattrs takes the permission to read and write the file.
+    /// Returns whether an error means that an owner lacks a permission that they can grant
+    /// themselves. Access to `user.` xattrs needs the permissions to read and write the file.
     pub(crate) fn wants_leave(self, error: &fslab_vfs::Error) -> bool {
         matches!(self, Self::Own(_)) && error.errno() == Errno::ACCESS
     }
 
-    /// Whether a file is a stub by a mark that is not believed: its bytes are in no file here.
+    /// Returns whether a file is a stub by an untrusted mark. Then its bytes are in no file here.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -122,11 +122,11 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file, not durably, for who sees to it that nobody looks at the
-    /// file meanwhile, as with [`Self::read_at_rest`].
+    /// Writes the residency of a file, not durably. Like for [`Self::read_at_rest`], the caller
+    /// keeps others from accessing the file meanwhile.
     ///
     /// # Errors
-    /// `E2BIG` where it has too many runs; errors of the file system below.
+    /// `E2BIG` if it has too many runs; errors of the file system below.
     pub fn write(
         self,
         fs: &dyn FileSystem,
@@ -143,13 +143,14 @@ impl Marks {
         }
     }
 
-    /// What the root of a tree says; none if it belongs to no tier of this user's.
+    /// Returns the mark on the root of a tree; `None` if the tree belongs to no tier of this user.
     ///
     /// # Errors
-    /// Errors of the file system below, or what is wrong with the mark.
+    /// Errors of the file system below, or why the mark is invalid.
     pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
         let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
-            // Root is told of a mark that it does not believe, lest it make a second tier of it.
+            // Root gets an error for an untrusted mark, so that it does not make a second tier of
+            // the tree.
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
@@ -157,10 +158,10 @@ impl Marks {
         Ok(Some(residency::decode_tree(&value)?))
     }
 
-    /// Marks a tree as a tier's.
+    /// Marks a tree as belonging to a tier.
     ///
     /// # Errors
-    /// `EPERM` where the tree belongs to another user; errors of the file system below.
+    /// `EPERM` if the tree belongs to another user; errors of the file system below.
     pub fn write_tree(self, fs: &dyn FileSystem, mark: &TreeMark) -> fslab_vfs::Result<()> {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
@@ -168,8 +169,8 @@ impl Marks {
         set(fs, &own_request(), self.tree_name(), &residency::encode_tree(mark))
     }
 
-    /// How often engines began to use a tree, by what its root says; none if that says
-    /// nothing that can be read.
+    /// Returns how often engines began to use a tree, according to its root; `None` if the root has
+    /// no valid count.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -178,7 +179,7 @@ impl Marks {
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
     }
 
-    /// Records durably how often.
+    /// Records this count durably.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -198,14 +199,14 @@ impl Marks {
 const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
                          these: ask as the user whose tier it is";
 
-/// Whether an xattr is ours: the mount neither shows nor sets it.
+/// Returns whether an xattr is one of a tier. The mount neither shows nor sets it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
     let ours = [MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES];
     ours.iter().flatten().any(|own| name == *own)
 }
 
-/// Sets an xattr of the root of a tree for good.
+/// Sets an xattr of the root of a tree durably.
 fn write_durably(fs: &dyn FileSystem, name: &str, value: &[u8]) -> fslab_vfs::Result<()> {
     set(fs, &own_request(), name, value)?;
     sync_root(fs)
@@ -215,7 +216,7 @@ fn set(fs: &dyn FileSystem, request: &Request, name: &str, value: &[u8]) -> fsla
     fs.setxattr(request, Ino::ROOT, OsStr::new(name), value, XattrMode::empty())
 }
 
-/// Makes attributes and xattrs of the root of a tree durable.
+/// Makes the attributes and xattrs of the root of a tree durable.
 pub(crate) fn sync_root(fs: &dyn FileSystem) -> fslab_vfs::Result<()> {
     let request = own_request();
     let root = fs.opendir(&request, Ino::ROOT)?;
@@ -224,7 +225,8 @@ pub(crate) fn sync_root(fs: &dyn FileSystem) -> fslab_vfs::Result<()> {
     synced
 }
 
-/// Whether the root of a tree takes no xattr: it is full, read-only or another user's.
+/// Returns whether an error means that the root takes no xattr: there is no space, it is read-only
+/// or another user's, or xattrs are not supported.
 pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
     matches!(
         errno,
@@ -232,7 +234,7 @@ pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
     )
 }
 
-/// An xattr, where there is one.
+/// Returns the value of an xattr; `None` if there is none.
 pub(crate) fn get(fs: &dyn FileSystem, ino: Ino, name: &str) -> fslab_vfs::Result<Option<Vec<u8>>> {
     match fs.getxattr(&own_request(), ino, OsStr::new(name)) {
         Ok(value) => Ok(Some(value)),

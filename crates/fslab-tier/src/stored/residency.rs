@@ -1,4 +1,4 @@
-//! The residency of a file: an xattr on it, which is the truth about where its bytes are.
+//! The residency of a file: an xattr on the file that is authoritative for where its bytes are.
 
 use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,14 +11,14 @@ use super::format::{
 use crate::id::Id;
 use crate::runs::Runs;
 
-/// Where an object lies in an archive.
+/// The place of an object in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// What holds it, perhaps with others.
+    /// The container that holds it, perhaps with other objects.
     pub container: Id,
-    /// Where it begins in there, in bytes.
+    /// Its offset in the container, in bytes.
     pub offset: u64,
-    /// Of the whole object, in bytes.
+    /// Length of the whole object, in bytes.
     pub length: u64,
 }
 
@@ -27,22 +27,22 @@ pub struct Location {
 pub struct Version {
     /// The object that holds it.
     pub object: Id,
-    /// Where that lies, in each archive.
+    /// The place of the object, which is the same in each archive.
     pub location: Location,
-    /// Of the file, in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
     /// Rises with each version.
     pub sequence: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
-    /// Hash that the object must have.
+    /// The hash that the object must have.
     pub root: [u8; 32],
     /// Archives with a copy.
     pub copies: Vec<Id>,
 }
 
 impl Version {
-    /// The same with copies in further archives, as far as there is room to name them.
+    /// Adds further archives with copies, up to the number that can be recorded.
     #[must_use]
     pub fn with_copies(mut self, archives: &[Id]) -> Self {
         for archive in archives {
@@ -54,7 +54,7 @@ impl Version {
     }
 }
 
-/// Where the bytes of a file are.
+/// The residency of a file: where its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residency {
     /// The tier it belongs to.
@@ -63,14 +63,14 @@ pub struct Residency {
     pub file: Id,
     /// The inode this was written to.
     pub inode: Id,
-    /// The file was changed since `version`: resident blocks are the truth.
+    /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
-    /// Blocks were on their way: the time of modification below is not the file's.
+    /// Blocks were being moved. The modification time below may not be that of the file.
     pub moving: bool,
-    /// Below, offline blocks hold poison; else they are holes.
+    /// Offline blocks hold poison below; otherwise they are holes.
     pub poisoned: bool,
-    /// When bytes last came back, or somebody began to change the file: seconds since 1970, 0 where
-    /// that is not known.
+    /// When bytes were last recalled, or a program began to change the file, in seconds since 1970.
+    /// It is 0 if unknown.
     pub touched_seconds: u32,
     /// The last archived version.
     pub version: Version,
@@ -79,7 +79,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// As the xattr's value; none if there are too many runs for one.
+    /// Returns the value of the xattr; `None` if there are too many runs.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Version { object, location, size, sequence, modified, root, copies } = &self.version;
@@ -119,16 +119,16 @@ impl Residency {
         (value.len() <= RESIDENCY_BYTES_MAX).then_some(value)
     }
 
-    /// Whether there is poison in the file below: without an offline block there is none.
+    /// Returns whether the file below contains poison, which requires an offline block.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned && !self.offline.is_empty()
     }
 
-    /// From the xattr's value.
+    /// Decodes the value of the xattr.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the value is invalid.
     pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
         let (record, rest) = ResidencyRecord::read_from_prefix(value)
             .or(Err(Corrupt("the residency of a file is cut short")))?;
@@ -191,7 +191,7 @@ fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt>
     Ok(runs)
 }
 
-/// The value with its checksum made right, whatever it says.
+/// Returns the value with a recomputed checksum. It is valid only if the field was zero before.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
@@ -201,7 +201,7 @@ pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Fills in the last four bytes of a value's record: a CRC of the value with these zero.
+/// Writes a CRC of the whole value to the last four bytes of its record. These must be zero before.
 fn seal(value: &mut [u8], record_bytes: usize) {
     let crc = crc32c::crc32c(value);
     value[record_bytes - 4..record_bytes].copy_from_slice(&crc.to_le_bytes());
@@ -213,21 +213,21 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
     crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
 }
 
-/// The residency of a file; none for one that was never archived.
+/// The residency of a file; `None` for a file that was never archived.
 pub type ReadResidency = Result<Option<Residency>, Unreadable>;
 
-/// What stands in the way of reading a residency.
+/// Why a residency can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The file system below.
+    /// The file system below failed.
     #[error(transparent)]
     Below(#[from] fslab_vfs::Error),
-    /// The value.
+    /// The value is invalid.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
 
-/// What the root of a tree says.
+/// The mark on the root of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeMark {
     /// The tier it belongs to.
@@ -237,17 +237,17 @@ pub struct TreeMark {
 }
 
 impl TreeMark {
-    /// A mark that names no home.
+    /// Returns a mark without a home.
     #[must_use]
     pub fn of(tier: Id) -> Self {
         Self { tier, home: Vec::new() }
     }
 }
 
-/// Reads the mark of a tree.
+/// Decodes the mark of a tree.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) =
         TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
@@ -258,7 +258,7 @@ pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })
 }
 
-/// The mark of a tree, as the xattr's value.
+/// Encodes the mark of a tree as the value of its xattr.
 #[must_use]
 pub fn encode_tree(mark: &TreeMark) -> Vec<u8> {
     let record = TreeRecord {

@@ -1,7 +1,8 @@
-//! What must hold whatever bytes an archive or an xattr has: shared by the fuzz targets and tests.
+//! Checks that must pass for any bytes in an archive or an xattr. Fuzz targets and tests share
+//! them.
 //!
-//! Checksums would stop nearly all random bytes at once, so bytes are also tried with every
-//! checksum made right: what an attacker would do.
+//! Checksums would reject nearly all random bytes at once. So containers are also tried with valid
+//! checksums, as an attacker would write them.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::id::{Id, Identities};
 use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
 
-/// Objects and blocks of one container that are read.
+/// The number of objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
 const BLOCKS: u64 = 16;
 
@@ -32,10 +33,11 @@ const KEY: [u8; 32] = [3; 32];
 const HEAD_BYTES: usize = size_of::<SealRecord>();
 const SEALED_BYTES: usize = (CHUNK_BYTES + TAG_BYTES) as usize;
 
-/// An xattr that is accepted is written again with the same bytes.
+/// Checks that an accepted xattr decodes to the same residency after it is written again, and that
+/// its offline blocks lie within the file.
 ///
 /// # Panics
-/// Where it is not.
+/// If this fails.
 pub fn check_residency(bytes: &[u8]) {
     for value in [bytes.to_vec(), residency::resealed(bytes)] {
         residency::decode_tree(&value).ok();
@@ -48,20 +50,20 @@ pub fn check_residency(bytes: &[u8]) {
     }
 }
 
-/// Reading a container ends, with an answer or an error, and no block is longer than one may be.
+/// Checks that reading a container ends, with a result or an error, and that no block is too long.
 ///
 /// # Panics
-/// Where one is.
+/// If a block is too long.
 pub fn check_container(bytes: &[u8]) {
     for container in [bytes.to_vec(), sealed(bytes)] {
-        // Whatever is wrong is told, and nothing else is promised.
+        // Any error is allowed.
         read_all(container).ok();
     }
     check_encrypted(bytes);
 }
 
-/// What is believed of an encrypted container is what sealing writes, chunk by chunk; returns how
-/// many chunks that are.
+/// Checks that each accepted chunk of an encrypted container is what encryption writes. Returns the
+/// number of accepted chunks.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     inner.put((KIND, CONTAINER), bytes.to_vec());
@@ -82,7 +84,7 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     if believed.len() as u64 * CHUNK_BYTES >= length {
         read_all(plain.clone()).ok();
     }
-    // Memory takes everything: where this fails, nothing is as it was written.
+    // Writing to memory does not fail. If it did, the comparison below would.
     let again = sealed_with_key(&plain, Salt::of(bytes)).unwrap_or_default();
     for number in &believed {
         let start = HEAD_BYTES + number * SEALED_BYTES;
@@ -92,7 +94,7 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     believed.len()
 }
 
-/// A container as it is written with the key and the salt of the check.
+/// Returns a container as it is written with the key and the salt of the check.
 fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     let archive = EncryptedArchive::new(
@@ -108,11 +110,11 @@ fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Gives the salt of a container again, in two halves.
+/// Returns the salt of a container again, in two halves.
 struct Salt([Id; 2], AtomicUsize);
 
 impl Salt {
-    /// Zeros where there is no head.
+    /// Reads the salt of a container; zeros if there is no head.
     fn of(container: &[u8]) -> Self {
         let head = SealRecord::read_from_prefix(container).map_or([0; 32], |(head, _)| head.salt);
         let half = |from: usize| Id(std::array::from_fn(|byte| head[from + byte]));
@@ -126,10 +128,11 @@ impl Identities for Salt {
     }
 }
 
-/// An entry of a tree is refused, or stays below the root and is written the same again.
+/// Checks that an accepted entry of a tree stays below the root, and decodes to the same entry
+/// after it is written again.
 ///
 /// # Panics
-/// Where it is not.
+/// If this fails.
 pub fn check_tree_entry(bytes: &[u8]) {
     let Ok(entry) = TreeEntry::decode(bytes) else { return };
     let path = String::from_utf8_lossy(&entry.attributes.path).into_owned();
@@ -155,10 +158,11 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
     Ok(())
 }
 
-/// The container with the checksums of its last object made right, as far as its parts fit.
+/// Returns the container with valid checksums in its last object, if the parts of that fit
+/// together.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut container = bytes.to_vec();
-    // Where they do not, there is nothing to be made right.
+    // If the parts do not fit together, the container stays as it is.
     seal_last(&mut container);
     container
 }
@@ -194,7 +198,7 @@ fn seal_head(object: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Hashes each page of the table into its place behind the table.
+/// Writes the hash of each page of the table to its place after the table.
 fn seal_pages(rest: &mut [u8], table_bytes: usize) {
     let Some((table, hashes)) = rest.split_at_mut_checked(table_bytes) else { return };
     let pages = table.chunks(PAGE_ENTRIES as usize * size_of::<EntryRecord>());
@@ -218,7 +222,8 @@ mod tests {
 
     const GOLDEN: &str = "tests/golden";
 
-    /// What version 1 wrote: a residency, a container of a file, a tree, a bundle.
+    /// Returns files that version 1 wrote: a residency, a container of a file, a tree, a bundle,
+    /// and an encrypted container.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
         for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"] {
@@ -241,7 +246,8 @@ mod tests {
         check_tree_entry(bytes);
     }
 
-    /// Sealing leaves what is whole as it is: what is read then is the object.
+    /// Recomputing the checksums of an intact container changes nothing, so that the original is
+    /// read.
     #[test]
     fn whole_containers_are_read_to_their_end_sealed_or_not() {
         let golden = golden();
@@ -253,8 +259,8 @@ mod tests {
         }
     }
 
-    /// Containers that fuzzing begins with: an object, a tree, a bundle, and each of them sealed
-    /// with the key of the check. `FSLAB_BLESS=corpus` writes them of what version 1 wrote.
+    /// The initial corpus for fuzzing: an object, a tree, a bundle, and each of them encrypted with
+    /// the key of the check. `FSLAB_BLESS=corpus` makes it from the files that version 1 wrote.
     #[test]
     fn the_corpus_passes() {
         let corpus = "../../fuzz/corpus/tier_container";
@@ -282,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Objects of a container; none of what is none.
+    /// Returns the number of objects in a container; 0 if it is not valid.
     fn members(bytes: &[u8]) -> usize {
         let archive = MemoryArchive::new(ARCHIVE, "bytes");
         archive.put((KIND, CONTAINER), bytes.to_vec());
@@ -291,7 +297,7 @@ mod tests {
         contents.map_or(0, |contents| contents.members.len())
     }
 
-    /// A file of no bytes as an object.
+    /// Returns an object of an empty file.
     fn object() -> Vec<u8> {
         let mut object = Vec::new();
         let writer = ObjectWriter::begin(&mut object, &heading(KIND_FILE), &nameless(), 0);
@@ -315,25 +321,26 @@ mod tests {
         object.attributes().clone()
     }
 
-    /// What a list says is all there is of a bundle that was cut off, and nothing else would end
-    /// what stands one behind the other.
+    /// A list determines the contents of a bundle that was cut off. Without a list, the limit on
+    /// objects ends the walk from object to object.
     #[test]
     fn a_container_has_as_many_objects_and_a_bundle_as_many_bytes_as_may_be() {
         let object = object();
         assert_eq!(members(&object.repeat(MEMBERS_MAX)), MEMBERS_MAX);
-        // The last list of a bundle may be among them.
+        // The objects may include the last list of a bundle.
         assert_eq!(members(&object.repeat(MEMBERS_MAX + 2)), 0);
         let own = list_bytes(1);
         for (length, expected) in [(64 << 20, 0), ((64 << 20) - 2 * own, 1), (u64::MAX - own, 0)] {
             let place = Location { container: CONTAINER, offset: own, length };
             let bundle = enclose(&heading(KIND_BUNDLE), &[(Id([7; 16]), place)], &[]).unwrap();
-            // The list at the end is damaged: the one at the beginning tells.
+            // The list at the end is damaged, so the one at the beginning is used.
             let cut = [&bundle[..own as usize], &[0; 500]].concat();
             assert_eq!(members(&cut), expected, "a member of {length} bytes");
         }
     }
 
-    /// What is sealed is believed as a whole, and of what is damaged, cut or longer all but that.
+    /// An intact container is accepted completely. One that was damaged, cut or lengthened is
+    /// accepted except for that part.
     #[test]
     fn of_a_sealed_container_all_is_believed_but_what_is_damaged() {
         let plain: Vec<u8> = (0..3 * CHUNK_BYTES + 9).map(|byte| (byte % 251) as u8).collect();
@@ -348,7 +355,8 @@ mod tests {
         assert_eq!(check_encrypted(&head), 0);
     }
 
-    /// Without it, damage to a table would end at its checksum, and nothing behind be tried.
+    /// Without valid checksums, damage to a table would be found by its checksum, and the later
+    /// checks would not run.
     #[test]
     fn a_damaged_table_is_made_whole_and_then_refused_for_what_it_says() {
         let mut file = golden().swap_remove(1);
@@ -361,7 +369,7 @@ mod tests {
         assert!(says(sealed(&file)).contains("table makes no sense"));
     }
 
-    /// `FSLAB_STORED_CASES` asks for more, `FSLAB_SEED` for a seed.
+    /// `FSLAB_STORED_CASES` sets the number of cases, `FSLAB_SEED` the seed.
     #[test]
     fn random_damage_to_what_version_1_wrote_passes() {
         let (cases, seed, files) = (number("FSLAB_STORED_CASES").unwrap_or(300), seed(), golden());
@@ -378,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Changes a byte or a number, most of all in what begins and ends an object, or cuts it.
+    /// Changes a byte or a number, mostly near the beginning or the end, or truncates the file.
     fn damage(bytes: &mut Vec<u8>, draws: &mut Pcg64Mcg) {
         const ENDS: usize = 400;
         let length = bytes.len();

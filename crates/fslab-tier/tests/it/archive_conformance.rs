@@ -1,4 +1,4 @@
-//! What every archive promises, over each that this crate has.
+//! Runs the conformance checks over each kind of archive in this crate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Archives that fail: nothing is lost, and nothing wrong is shown.
+//! Failing archives: no data are lost, and no wrong data are returned.
 
 use fslab_vfs_testing::scratch;
 use std::fs::File;
@@ -52,7 +52,7 @@ fn a_full_archive_leaves_the_file_and_no_object() {
     assert_eq!(rows, 0);
 }
 
-/// The most usual reason to attach an archive is that the one before is full.
+/// The most frequent reason to attach an archive is that the previous one is full.
 #[test]
 fn copies_fail_over_from_a_full_or_damaging_archive() {
     let clock = Arc::new(Hands::default());
@@ -76,7 +76,7 @@ fn copies_fail_over_from_a_full_or_damaging_archive() {
     clock.turn(Duration::from_secs(601));
     archive("rested").unwrap();
     assert_eq!(containers(), [1, 2]);
-    // What is read back is not what was written.
+    // The bytes that are read back differ from those written.
     first.flips.store(true, Ordering::SeqCst);
     archive("flipped").unwrap();
     assert_eq!(containers(), [1, 3]);
@@ -99,10 +99,10 @@ fn a_bundle_and_a_tree_go_where_there_is_room() {
     assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 2));
 }
 
-/// A disk that forgets what it was given, and a client of NFS that has it still.
+/// A disk may lose written data that a cache still holds, such as that of an NFS client.
 #[test]
 fn copies_are_read_back_from_the_disk() {
-    // Where builds are: on a disk, whose pages can be dropped from memory.
+    // The build directory is on a disk, so its pages can be dropped from memory.
     let scratch = tempfile::TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().join("archive");
     DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();

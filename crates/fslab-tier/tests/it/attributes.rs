@@ -1,4 +1,4 @@
-//! What programs see of a file while the engine puts a block of it into its place.
+//! Attributes that programs see while the engine puts a recalled block into its place.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree in which something happens behind the next write, before anybody sets a time.
+/// A tree in which a function is called after the next write, before the time is restored.
 #[derive(Default)]
 struct Written {
     memory: MemFs,
@@ -42,7 +42,7 @@ impl FileSystem for Written {
 
 type Looking = fn(&Client<'_>, Ino) -> Result<Attr>;
 
-/// Whoever asks waits for the block, and sees the file's time.
+/// A caller that asks for attributes waits for the block, and gets the file's own time.
 #[test]
 fn a_time_that_is_on_its_way_is_shown_to_nobody() {
     let looks: [(&str, Looking); 3] = [
@@ -56,7 +56,7 @@ fn a_time_that_is_on_its_way_is_shown_to_nobody() {
         let (client, data) = (bench.client(), noise(99, MIB));
         let ino = bench.offline(&client, "file", &data);
         let before = client.attr(ino).unwrap();
-        // In doubt, times come from marks.
+        // After a scan, times come from the xattrs.
         bench.tier.scan(&own_request()).unwrap();
         let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
         let thread = Arc::clone(&looking);
@@ -64,11 +64,11 @@ fn a_time_that_is_on_its_way_is_shown_to_nobody() {
             let (done, is_done) = mpsc::channel();
             *thread.lock() = Some(std::thread::spawn(move || {
                 let found = look(&Client::new(&*fs), ino).unwrap();
-                // Nobody listens where it had to wait for the block.
+                // If it had to wait for the block, the receiver has given up.
                 done.send(()).unwrap_or_default();
                 found
             }));
-            // Who does not wait for the block is done before its time is set.
+            // A caller that does not wait for the block finishes before the time is restored.
             is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
         }));
         client.tick();

@@ -1,4 +1,4 @@
-//! Bundles: small files that go out together, and each of which comes back alone.
+//! Bundles: small files that are archived together, and recalled one by one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub fn all_are_right(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Overwrites files and archives them, so that nobody needs what was archived before.
+/// Overwrites files and archives them, so that their earlier versions are not needed.
 pub fn replace(bench: &Bench, numbers: impl IntoIterator<Item = u64>) {
     let client = bench.client();
     for number in numbers {
@@ -201,7 +201,7 @@ fn a_damaged_member_costs_itself_only() {
     assert_eq!((report.files, report.problems.len()), (5, 0), "the tree names it all the same");
 }
 
-/// Whichever place is damaged, an archive alone tells of every member that is whole.
+/// A damaged place in a bundle hides no intact member from a rebuild.
 #[test]
 fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
     let bench = Bench::new();
@@ -222,7 +222,8 @@ fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
     assert_eq!((report.younger, report.problems.len()), (3, 1), "{:?}", report.problems);
 }
 
-/// A tree made of the archives alone, as it is seen, and the report.
+/// Rebuilds a tree from the archives alone. Returns its contents as programs see them, and the
+/// report.
 fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
@@ -280,7 +281,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     let expected = picture(&*bench.fs);
     release_all(&bench);
     let client = bench.client();
-    // Read on through everything, by whoever has it open.
+    // Reads from a file that stays open through all changes.
     let open = client.open(ino_of(&bench, 8), OpenMode::empty()).unwrap();
     replace(&bench, 0..4);
     assert_eq!(expire(&bench).repacked, 0, "more than half of it is needed");
@@ -298,7 +299,8 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     open.close().unwrap();
     all_are_right(&bench, 0..10);
     assert_eq!(expire(&bench).repacked, 0);
-    // The tree was archived before: what it names lies elsewhere now, or is a later version.
+    // The tree was archived before. The objects that it names were moved since, or replaced by
+    // later versions.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, report.younger), (3, 7), "{report:?}");
     assert_eq!(report.lost, Vec::<String>::new());
@@ -311,13 +313,13 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     assert_eq!(bench.tier.scan(&own_request()).unwrap().repaired, 0);
 }
 
-/// The catalogue has not heard of the time that was set, and must not set it back.
+/// The catalogue does not know the new time, and must not restore the old one.
 #[test]
 fn a_time_that_was_set_by_hand_moves_along() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // Nothing is in doubt from here on, and no scan tells the catalogue.
+    // From here on there are no doubtful files, and no scan updates the catalogue.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
@@ -331,8 +333,8 @@ fn a_time_that_was_set_by_hand_moves_along() {
     assert_eq!(bench.client().attr(ino_of(&bench, 8)).unwrap().modified, modified);
 }
 
-/// A removed file can come back for as long as such are kept, whatever moved meanwhile; whoever
-/// still names its object, as a snapshot of the tree does, finds it as long.
+/// A removed file can be restored during the retention time, even if other members were moved. Its
+/// object stays as long for others that name it, such as a snapshot of the tree.
 #[test]
 fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     let bench = Bench::new();
@@ -369,7 +371,7 @@ fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
     let places: Vec<_> = (0..4).map(|number| place_of(&bench, number)).collect();
     let container = places[0].container;
     let length = bench.archives[0].length((ContainerKind::Files, container)).unwrap();
-    // Each copy has what the other lacks.
+    // Each copy has the bytes that the other lacks.
     bench.archives[0].damage_at(container, places[1].offset + 300);
     bench.archives[1].damage_at(container, places[2].offset + 300);
     bench.archives[0].damage_at(container, 50);
@@ -399,7 +401,7 @@ fn more_versions_than_a_batch_expire_in_one_go() {
     assert_eq!(bench.archives[0].containers(), 0);
 }
 
-/// The lists of a bundle of tiny files are larger than the files: they are nothing that could go.
+/// The lists of a bundle of tiny files are larger than the files, but are not garbage.
 #[test]
 fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
     let bench = Bench::new();
@@ -415,7 +417,7 @@ fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
     assert_eq!(place_of(&bench, 0), place);
 }
 
-/// Counts the files that are open below.
+/// Counts the open files below.
 #[derive(Default)]
 struct CountingOpenings {
     inner: MemFs,
@@ -460,7 +462,7 @@ impl FileSystem for CountingOpenings {
     }
 }
 
-/// A process may have some hundred files open, and a bundle has thousands of members.
+/// A process may have some hundred files open, but a bundle has thousands of members.
 #[test]
 fn few_files_are_open_while_many_go_out_together() {
     let below = Arc::new(CountingOpenings::default());
@@ -470,7 +472,7 @@ fn few_files_are_open_while_many_go_out_together() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Programs that do not wait ask for one file after the other, and nothing comes.
+/// Programs that do not wait request one file after the other, and no recall is served.
 #[test]
 fn unwaited_recalls_do_not_pile_up() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;
@@ -494,7 +496,7 @@ fn unwaited_recalls_do_not_pile_up() {
     bench.tier.shutdown().unwrap();
 }
 
-/// What is held in memory is bounded, whatever it is of the files.
+/// The memory for a bundle is limited, whichever parts of the files it holds.
 #[test]
 fn long_attributes_fill_a_bundle_too() {
     let bench = Bench::new();

@@ -19,7 +19,7 @@ use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 /// How long a test waits before it counts a read as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets an archive answer again, also where the test fails.
+/// Lets an archive answer again on drop, so also after a failed test.
 struct Resumes<'a>(&'a MemoryArchive);
 
 impl Drop for Resumes<'_> {
@@ -37,7 +37,7 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Offline files: `slow0` to `slow7` in the first archive alone, `fast` in the second alone.
+/// Makes offline files: `slow0` to `slow7` in the first archive only, `fast` in the second only.
 fn two_archives(clock: Arc<Hands>) -> (Bench, Vec<Ino>, Ino) {
     let settings = Settings { ahead: 0, bundled: 0, ..Settings::of(TIER) };
     let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, clock);
@@ -59,7 +59,7 @@ fn hung_archive_delays_only_its_own_files() {
         let (fs, bench) = (&*bench.fs, &bench);
         let readers = slow.iter().map(|ino| scope.spawn(|| Client::new(fs).contents(*ino)));
         let readers: Vec<_> = readers.collect();
-        // Every thread that may serve these does.
+        // All threads that may serve these files are busy.
         until(|| bench.archives[0].faults().blocked.load(Ordering::SeqCst) >= 3);
         let (done, is_done) = mpsc::channel();
         scope.spawn(move || done.send(Client::new(fs).contents(fast)).unwrap_or_default());
@@ -72,7 +72,7 @@ fn hung_archive_delays_only_its_own_files() {
     });
 }
 
-/// Does something while the first archive hangs and the clock passes the limit of its calls.
+/// Calls a function while the first archive hangs and the clock passes the limit of its calls.
 fn while_it_hangs<T: Send>(bench: &Bench, hands: &Hands, work: impl FnOnce() -> T + Send) -> T {
     let faults = bench.archives[0].faults();
     *faults.stalled.lock() = true;
@@ -113,7 +113,7 @@ fn reader_of_a_late_archive_waits_until_it_answers_again() {
         let states = bench.tier.archive_states().unwrap();
         let why = states[0].away.as_deref();
         assert_eq!(why, Some("it has not answered within 60 seconds"));
-        // It is put off, and no thread waits for it.
+        // The recall is postponed, and no thread waits for it.
         until(|| bench.tier.queue().list().len() == 1);
         assert!(!reader.is_finished());
         drop(resumes);
@@ -132,7 +132,7 @@ fn archiving_moves_on_from_an_archive_that_hangs() {
     assert_eq!(bench.archives[1].containers(), 1);
 }
 
-/// A thread takes some time to wake up for each call, so small files have few.
+/// Waking up a thread for each call takes time, so a small file should need few calls.
 #[test]
 fn small_file_is_read_in_one_call() {
     let settings = Settings { bundled: 0, ..Settings::of(TIER) };
@@ -148,13 +148,12 @@ fn small_file_is_read_in_one_call() {
     assert_eq!(reads(), 3);
 }
 
-/// An archive that panics when it is told to, and whose containers are begun while nobody holds a
-/// lock.
+/// An archive that panics on demand. It can also block the beginning of containers by a lock.
 struct Panicking {
     archive: Arc<MemoryArchive>,
     panics: AtomicBool,
     begins: Mutex<()>,
-    /// Containers that wait for that.
+    /// The containers whose beginning is blocked.
     waiting: AtomicU64,
 }
 
@@ -217,11 +216,11 @@ fn panic_in_a_mover_ends_its_recall_with_an_error() {
     archive.panics.store(true, Ordering::SeqCst);
     let catalogue = Catalogue::in_memory().unwrap();
     let (_tier, fs) = open_over(&bench.lower, &settings, vec![archive.clone()], catalogue, &around);
-    // More files than there are threads that recall.
+    // More files than recalling threads.
     for ino in &inos {
         let (done, is_done) = mpsc::channel();
         let (fs, ino) = (Arc::clone(&fs), *ino);
-        // Not joined: before the panic was caught, it never ended.
+        // Not joined: before panics were caught, this thread never ended.
         std::thread::spawn(move || done.send(Client::new(&*fs).contents(ino)).unwrap_or_default());
         let read = is_done.recv_timeout(PATIENCE).expect("a reader waits for ever");
         assert_eq!(read.unwrap_err().errno(), Errno::IO);
@@ -232,7 +231,7 @@ fn panic_in_a_mover_ends_its_recall_with_an_error() {
     }
 }
 
-/// Opened over a bench whose tier has ended: an archive that misbehaves, and a sound one.
+/// Reopens a tier over the same tree, with a misbehaving archive and a sound one.
 fn over_one_that_misbehaves(bench: &Bench) -> (Arc<Panicking>, Arc<fslab_tier::Tier>) {
     bench.tier.shutdown().unwrap();
     let (settings, around) = (bench.tier.settings().clone(), bench.around.clone());

@@ -1,4 +1,4 @@
-//! The root of a tree is closed to programs that do not come through the mount.
+//! The root of a tree is closed to programs that do not use the mount.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const ACCESS: &str = "system.posix_acl_access";
 
-/// Modes that the root has one after the other, as programs see it.
+/// The successive modes of the root, as programs see them.
 const MODES: [u32; 2] = [0o2755, 0o1770];
 
 /// Bugs that tests must find.
@@ -23,11 +23,11 @@ enum Bug {
     None,
     /// The root is never synced.
     NeverSyncs,
-    /// The mode is kept after the root was closed, and not before.
+    /// The mode is recorded after the root is closed, instead of before.
     KeepsLate,
 }
 
-/// A tree below an engine with a bug.
+/// A tree below an engine, with a bug.
 struct Buggy {
     inner: Arc<dyn FileSystem>,
     bug: Bug,
@@ -85,8 +85,8 @@ fn mode(attr: &Attr) -> u32 {
     attr.permissions.bits()
 }
 
-/// Releases a file, sets the mode of the root through the mount, and ends; looks at each state that
-/// a crash may leave.
+/// Releases a file, sets the mode of the root through the mount, and shuts down. Checks each state
+/// that a crash may leave.
 fn explore(marks: Marks, bug: Bug, order: Order) -> std::result::Result<usize, String> {
     let crash = Arc::new(CrashFs::default());
     let (below, data) = (Client::new(&*crash), noise(1, MIB));
@@ -150,8 +150,8 @@ fn bugs_in_closing_a_root_are_found() {
     }
 }
 
-/// An access list as the kernel takes it: the permissions of the owner, of one more user, of the
-/// group, of the mask and of others.
+/// Returns an access list in the kernel's format, with the permissions of the owner, another user,
+/// the group, the mask and others.
 fn list([owner, user, group, mask, other]: [u16; 5]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -186,7 +186,7 @@ fn mount_shows_mode_and_access_list_of_a_closed_root() {
     assert_eq!(below.getxattr(Ino::ROOT, ACCESS).unwrap(), list([4, 6, 5, 0, 0]));
     client.chmod(Ino::ROOT, 0o751).unwrap();
     assert_eq!(client.getxattr(Ino::ROOT, ACCESS).unwrap(), list([7, 6, 5, 5, 1]));
-    // A list of three entries is a mode.
+    // A list of three entries is equivalent to a mode.
     let plain = [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat();
     client.setxattr(Ino::ROOT, ACCESS, &plain).unwrap();
     assert_eq!(modes(), [0o666, 0o400]);
@@ -202,7 +202,7 @@ fn archived_tree_has_the_mode_of_the_mount() {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let archives: Vec<_> = bench.archives.iter().map(|one| Arc::clone(one) as _).collect();
     let catalogue = fslab_tier::catalogue::Catalogue::in_memory().unwrap();
-    // As the command does it: the root is closed before a released file is made in it.
+    // Like the command, this closes the root before a released file is made in it.
     let closed = Bench::over(Arc::clone(&lower));
     closed.tier.shutdown().unwrap();
     let around = &bench.around;

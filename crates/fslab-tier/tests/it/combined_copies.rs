@@ -1,4 +1,4 @@
-//! Copies that are each damaged, and have everything between them.
+//! Copies that are all damaged, but together contain all bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use fslab_vfs_testing::client::Client;
 use crate::encryption::{in_chunk, sealed};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
-/// So many archives, each of which takes a copy.
+/// Makes a bench with this number of archives, each of which takes a copy.
 fn bench_of(copies: u8) -> Bench {
     let settings = Settings { copies: copies.into(), ..Settings::of(TIER) };
     Bench::with(Arc::new(MemFs::default()), settings, copies)
 }
 
-/// The tier of a bench again, with its archives encrypted, each with a key of its own.
+/// Reopens the tier of a bench with encrypted archives, each with its own key.
 fn encrypted(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>) {
     let (archives, catalogue) = (sealed(bench, &bench.archives), Catalogue::in_memory().unwrap());
     open_over(&bench.lower, bench.tier.settings(), archives, catalogue, &bench.around)
@@ -29,7 +29,7 @@ fn contents() -> Vec<u8> {
     noise(300, 3 * MIB + 5)
 }
 
-/// A file whose bytes are in archives alone, and where its object lies in them.
+/// Makes an offline file, and returns the place of its object in the archives.
 fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
     tier.archive(ino, b"file", &own_request()).unwrap();
@@ -38,7 +38,7 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     (ino, known.version.location)
 }
 
-/// Whether each archive gives the whole file by itself, to an engine that has read nothing yet.
+/// Checks that each archive alone returns the whole file, with an engine that has no cached state.
 #[track_caller]
 fn each_is_whole(bench: &Bench, is_encrypted: bool) {
     for only in 0..bench.archives.len() {
@@ -63,7 +63,7 @@ fn each_is_whole(bench: &Bench, is_encrypted: bool) {
     }
 }
 
-/// The first block is whole in no copy: of its chunks, two are damaged in each.
+/// The first block is intact in no copy. In each copy, two of its chunks are damaged.
 #[test]
 fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() {
     let bench = bench_of(3);
@@ -74,7 +74,7 @@ fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() 
             bench.archives[copy].damage_at(at.container, in_chunk(chunk));
         }
     }
-    // Who reads need not wait for a scrub.
+    // Readers need not wait for a scrub.
     let client = Client::new(&*fs);
     assert!(client.contents(ino).unwrap() == contents());
     tier.release(ino, b"file", 0).unwrap();
@@ -104,7 +104,7 @@ fn a_chunk_that_no_copy_has_is_told_and_costs_its_block_only() {
     file.close().unwrap();
 }
 
-/// Head, attributes, table, hashes and tail, and a block each: either copy lacks some of them.
+/// Each copy lacks some of the parts: head, attributes, table, hashes, tail and blocks.
 #[test]
 fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
     let bench = bench_of(2);
@@ -128,7 +128,7 @@ fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
     each_is_whole(&bench, false);
 }
 
-/// What an engine remembers of a container says nothing of what is there.
+/// The cached head of a container does not prove that the head is still intact.
 #[test]
 fn a_head_that_was_damaged_after_it_was_read_is_found() {
     let bench = bench_of(2);

@@ -1,4 +1,4 @@
-//! What happens beside a repack or a scan, and files that can't be marked meanwhile.
+//! Changes during a repack or a scan, and files that can't be marked meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +21,14 @@ use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree in which something happens when one of its directories is listed or one of its files
-/// marked, or was asked for its mark, and one of whose files can't be marked.
+/// A tree that calls a function when one of its directories is listed, or the xattr of a file is
+/// written or was read. It can also refuse xattrs of one file.
 #[derive(Default)]
 pub struct Meddled {
     memory: MemFs,
-    /// Done once.
+    /// Called once.
     deed: Mutex<Option<(Ino, Deed)>>,
-    /// The same, when an xattr was read and is not told yet.
+    /// Called once after an xattr was read, before the value is returned.
     read: Mutex<Option<(Ino, Deed)>>,
     refused: Mutex<Option<Ino>>,
 }
@@ -97,14 +97,15 @@ impl FileSystem for Meddled {
     }
 }
 
-/// A bundle of ten, of which three are needed: 7, 8 and 9, whose bytes are there alone.
+/// Makes a bundle of ten files. Only the objects of files 7, 8 and 9 are needed, and these are
+/// offline.
 fn mostly_unneeded(bench: &Bench) {
     bundled(bench, 10);
     replace(bench, 0..7);
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // Nothing is in doubt from here on.
+    // From here on there are no doubtful files.
     bench.tier.scan(&own_request()).unwrap();
 }
 
@@ -136,7 +137,7 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let expired = tier.expire(&own_request()).unwrap();
-            // Nobody listens where it had to wait for the scan.
+            // If it had to wait for the scan, the receiver has given up.
             done.send(()).unwrap_or_default();
             expired
         }));
@@ -171,12 +172,12 @@ fn waiting_for_a_scan_is_interruptible() {
             let request = Request { cancellation, ..own_request() };
             let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
             let ended = execute(&tier, &command, &request, &mut |_| true);
-            // Nobody listens where the scan went on.
+            // If it waited for the scan, the receiver has given up.
             done.send(()).unwrap_or_default();
             ended
         });
         cancelled.store(1, Ordering::SeqCst);
-        // Who can't be interrupted waits for the scan, which goes on then.
+        // A caller that can't be interrupted waits for the scan, which continues after this.
         let is_first = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
         *thread.lock() = Some((undeleting, is_first));
     });
@@ -186,7 +187,7 @@ fn waiting_for_a_scan_is_interruptible() {
     assert!(is_first && matches!(ended, Err(Error::Interrupted)), "{is_first}, {ended:?}");
 }
 
-/// Changes and archives a file of [`bundled`] as programs and users do.
+/// Returns a function that changes and archives a file of [`bundled`], as programs and users do.
 fn replace_one(bench: &Bench, name: &'static str) -> impl FnOnce() + Send + 'static {
     let (tier, fs) = (Arc::clone(&bench.tier), Arc::clone(&bench.fs));
     move || {
@@ -206,7 +207,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
     assert_eq!(found, [ObjectState::Live, ObjectState::Replaced], "{path}");
 }
 
-/// The scan has seen them, and writes down later what it saw.
+/// The scan has seen these files, and records later what it saw.
 #[test]
 fn version_replaced_or_removed_after_a_scan_stays_so() {
     let (lower, bench) = Meddled::bench();
@@ -221,13 +222,13 @@ fn version_replaced_or_removed_after_a_scan_stays_so() {
     bench.tier.scan(&own_request()).unwrap();
     has_an_earlier_version(&bench, "file0");
     assert_eq!(states(&bench, "file1"), [ObjectState::Removed]);
-    // Memory does not tell where it is now.
+    // The file system in memory does not know the new path.
     assert_eq!((states(&bench, "file2"), states(&bench, "")), (vec![], vec![ObjectState::Live]));
     let again = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((again.repaired, again.unneeded), (0, 0));
 }
 
-/// Between what the scan reads of the file and what it reads of the catalogue.
+/// The change happens after the scan reads the file, and before it reads the catalogue.
 #[test]
 fn version_replaced_or_removed_during_a_scan_stays_so() {
     let (lower, bench) = Meddled::bench();
@@ -272,7 +273,7 @@ fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
     let (lower, bench) = Meddled::bench();
     mostly_unneeded(&bench);
     let fs = Arc::clone(&bench.fs);
-    // One of them names its new object by now, the other one still the old one.
+    // One of them names its new object at this moment, the other still the old one.
     lower.at(ino_of(&bench, 8), move || {
         let client = Client::new(&*fs);
         client.unlink(Ino::ROOT, "file7").unwrap();
@@ -312,7 +313,7 @@ fn moving_objects_do_not_outdate_an_archived_tree() {
     assert_eq!(sequences().len(), 3);
 }
 
-/// Whatever sorts before it: a clock that was set back and a catalogue that was lost.
+/// It stays even if the clock was set back and the catalogue was lost.
 #[test]
 fn a_tree_that_was_just_made_stays() {
     let bench = Bench::new();
@@ -350,7 +351,7 @@ fn a_scan_beside_archiving_spares_what_is_archived_and_nothing_else() {
     let found = Found::at(&bench.lower, b"file").unwrap();
     let mut told = |_: &[u8], outcome: fslab_tier::Result<_>| outcome.map(drop);
     archiver.archive(&WalkEntry { path: b"file", found: &found }, &mut told).unwrap();
-    // As the row of what is on its way was put before the scan began.
+    // The row of an object in transit, as recorded before the scan began.
     let mut row = rows(&bench).remove(0);
     row.version.object = Id([0x99; 16]);
     row.version.location.container = Id([0x98; 16]);
@@ -385,7 +386,7 @@ fn gathered_files_do_not_wait_for_a_large_file() {
     assert_eq!(order, ["small", "large"]);
 }
 
-/// Where an archive and a scan met, a row may say that a version is a file's last though it is not.
+/// If archiving and a scan coincide, a row may wrongly call a version the latest one.
 #[test]
 fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
     let bench = Bench::new();

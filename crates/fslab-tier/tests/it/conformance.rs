@@ -1,5 +1,5 @@
-//! The conformance suite and the model over the layer, and over one whose files go away between
-//! operations.
+//! The conformance suite and the model over the layer, and over a layer whose files are released
+//! between operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,8 @@ fn the_layer_conforms_over_a_host_directory() {
     assert!(report.is_success());
 }
 
-/// Archives and releases every file whose last opening ends, and now and then before an operation.
+/// Archives and releases every file when it is closed for the last time, and sometimes before an
+/// operation.
 struct Restless {
     bench: Bench,
     open: Mutex<HashMap<Handle, Ino>>,
@@ -55,7 +56,7 @@ impl Restless {
         Self { bench, open: Mutex::default(), count: AtomicU64::new(0) }
     }
 
-    /// What can't go now stays.
+    /// Releases a file. One that can't be released now stays resident.
     fn send_away(&self, ino: Ino) {
         if self.bench.archive(ino, "somewhere").is_ok() {
             self.bench.release(ino, "somewhere").ok();
@@ -113,7 +114,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// What a file shows whose bytes are elsewhere.
+/// The differences that offline files may show.
 const ELSEWHERE: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "its space is in the archive"),
     ("times/read_moves_no_change_times", "recalling shows in the time of the inode's last change"),

@@ -1,5 +1,5 @@
-//! Stubs that stand on other inodes than they were written to, and files that can't tell what they
-//! name: what these need stays in the archives.
+//! Stubs on other inodes than those they were written for, and files with unreadable residencies.
+//! The objects that they need stay in the archives.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const CONTENTS: u64 = 81;
 
-/// Puts a copy of a stub, made behind the mount, under a name.
+/// Copies a stub behind the mount, and gives the copy a name.
 fn copy_stub(bench: &Bench, from: &str, to: &str) {
     let below = bench.below();
     let known = known_of(bench, from);
@@ -31,7 +31,7 @@ fn known_of(bench: &Bench, name: &str) -> Residency {
     Marks::Trusted.read(&*bench.lower, found.ino()).unwrap().unwrap()
 }
 
-/// Whether a stub comes back once somebody who knows says that it is the file.
+/// Checks that a stub can be recalled once its residency names its inode.
 #[track_caller]
 fn comes_back(bench: &Bench, name: &str, expected: &[u8]) {
     let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
@@ -41,7 +41,7 @@ fn comes_back(bench: &Bench, name: &str, expected: &[u8]) {
     assert!(bench.client().contents(found.ino()).unwrap() == expected);
 }
 
-/// As one that was moved to another disk, with the mark that each file has.
+/// A tree that was moved to another disk, with the xattrs of its files.
 fn moved_tree() -> Bench {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
@@ -70,7 +70,7 @@ fn objects_of_a_tree_that_was_moved_stay_though_the_catalogue_is_lost() {
     comes_back(&bench, "renamed", &noise(CONTENTS, MIB));
 }
 
-/// Only the file says where its bytes are.
+/// Only the file determines where its bytes are.
 #[test]
 fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};
@@ -93,7 +93,7 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     bundled(&bench, 10);
     bench.release(ino_of(&bench, 0), "file0").unwrap();
     copy_stub(&bench, "file0", "copy0");
-    // Nobody needs most of the bundle any more.
+    // Most of the bundle is not needed any longer.
     replace(&bench, 0..10);
     let scanned = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
@@ -105,7 +105,7 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// It may have another name than the catalogue knows it by.
+/// The file may have another path than the catalogue knows.
 #[test]
 fn a_damaged_residency_may_name_any_object() {
     for is_lost in [false, true] {
@@ -128,8 +128,8 @@ fn a_damaged_residency_may_name_any_object() {
     }
 }
 
-/// As `rsync -aX` by root leaves an archived file whose bytes are here: on another inode, with the
-/// mark of the one that it was. These bytes are others.
+/// Makes the result of `rsync -aX` by root for a resident archived file: the xattr of the original
+/// on another inode. Here the bytes differ from the original's.
 fn copied_with_its_mark() -> Bench {
     let bench = Bench::new();
     copy_with_its_mark(&bench);
@@ -161,7 +161,7 @@ fn state(bench: &Bench, path: &str) -> FileSummary {
     }
 }
 
-/// What an archive alone makes of the tree.
+/// Rebuilds the tree from the archive alone.
 fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());

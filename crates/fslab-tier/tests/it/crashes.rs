@@ -1,14 +1,18 @@
-//! The power goes at every point of archiving, releasing, recalling, changing, naming, mending and
-//! expiring.
+//! The power fails at every point of archiving, releasing, recalling, changing, renaming, repairing
+//! and expiring.
 //!
-//! Afterwards, with the archives and the catalogue as they were at that moment: every byte, time
-//! and name of a file is one that it had at or after its last sync; one more way out and back
-//! changes nothing; a scan and an expiry take no byte away and leave no object that nobody needs;
-//! and what was found stays, though the power goes again while all this is done. Each script runs
-//! with holes in the place of released bytes, and with poison.
+//! Afterwards the archives and the catalogue are in the state of that moment, and these checks must
+//! pass:
 //!
-//! `FSLAB_TIER_SCRIPTS` asks for more scripts, `FSLAB_SEED` for a seed. One of `FSLAB_TIER_AGAIN`
-//! states (64) is crashed once more.
+//! - Every byte, time and name of a file is one that it had at or after its last sync.
+//! - Archiving, releasing and recalling once more changes nothing.
+//! - A scan and an expiry remove no needed byte, and leave no object that is not needed.
+//! - The state that was found stays, even if the power fails again during all this.
+//!
+//! Each script runs with holes in place of released bytes, and with poison.
+//!
+//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. One of
+//! `FSLAB_TIER_AGAIN` states (64) is crashed once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -33,41 +37,42 @@ mod mutants;
 mod script;
 mod world;
 
-/// Scripts of one run.
+/// The number of scripts in a run, and of steps in a script.
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// Of so many states, one is crashed once more.
+/// One of this number of states is crashed once more.
 const CRASHED_AGAIN: u64 = 64;
 
-/// Scripts from here on find every planted bug.
+/// The scripts from this seed on find every planted bug.
 const PLANTED_SEED: u64 = 1;
 
-/// Scripts that a planted bug is looked for in.
+/// The number of scripts that are tried for a planted bug.
 const ROUNDS: u64 = 30;
 
-/// A script, and which states are looked at.
+/// A script, and the choice of states that are checked.
 #[derive(Clone, Copy)]
 struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// Of so many states, one is crashed once more; of 0, none.
+    /// One of this number of states is crashed once more; none if it is 0.
     again: u64,
-    /// What archives do wrong: a planted bug.
+    /// The faults of the archives: a planted bug.
     archives: Archives,
-    /// Archives, each of which has a copy of everything.
+    /// The number of archives. Each has a copy of everything.
     copies: u8,
-    /// Released files get poison, and not holes.
+    /// Whether released files get poison instead of holes.
     poison: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Archives {
     Sound,
-    /// They keep what they are told to remove.
+    /// They keep deleted containers.
     Leak,
-    /// A bundle is said to be there before it is durable: as if files named it too early.
+    /// A bundle is reported as stored before it is durable. The effect is as if files named it too
+    /// early.
     Hasten,
 }
 
@@ -131,14 +136,15 @@ fn planted_bugs_are_caught() {
     assert!(missed.is_empty(), "not caught: {missed:#?}");
 }
 
-/// Scripts from [`PLANTED_SEED`] on.
+/// The scripts from [`PLANTED_SEED`] on.
 struct Planted {
-    /// Those that pass without a planted bug: what is wrong anyway shows nothing of one.
+    /// Whether a script passes without a planted bug, by script and poison. If not, its failure
+    /// proves nothing.
     sound: BTreeMap<(u64, bool), bool>,
 }
 
 impl Planted {
-    /// How a script finds a planted bug, if it does.
+    /// Returns how a script finds a planted bug, or `None`.
     fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
         let poison = mutant.poison;
         let case = Case { poison, ..Case::planted(PLANTED_SEED + script) };
@@ -150,7 +156,7 @@ impl Planted {
     }
 }
 
-/// Runs a script and looks at states after a crash; answers how many there were.
+/// Runs a script and checks states after a crash; returns their number.
 fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     let world = World::new(case.copies, case.poison);
     world.hasten(case.archives == Archives::Hasten);
@@ -162,7 +168,7 @@ fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     let mut visit = |state: &State| {
         let through = diary.steps.iter().filter(|(end, _)| *end <= state.point).count();
         let moment = world.moment(state.point);
-        // The same state, promised the same, need not be looked at again.
+        // A known state with the same promises need not be checked again.
         if !seen.insert((state.fingerprint, through, moment.position())) {
             return Ok(());
         }
@@ -181,11 +187,11 @@ fn with_steps(problem: &str, diary: &Diary) -> String {
     format!("{problem}\n{}", steps.collect::<Vec<_>>().join("\n"))
 }
 
-/// Holds what is found against what was promised, and goes on with it.
+/// Compares the state with the promised contents, and continues with it.
 fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Result<(), String> {
     let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
     is_closed(&tree)?;
-    // Every third time the catalogue is lost too.
+    // In every third state the catalogue is lost too.
     let has_catalogue = !state.fingerprint.is_multiple_of(3);
     let (life, archives) = moment.live(Arc::clone(&tree), has_catalogue);
     archives.iter().for_each(|archive| {
@@ -204,7 +210,7 @@ fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Re
     goes_on(&life, &tree, &archives, &found)
 }
 
-/// Whether programs are kept from files below, which may read as zeros there.
+/// Checks that programs cannot access the files below, which may read as zeros.
 fn is_closed(tree: &Arc<dyn FileSystem>) -> Result<(), String> {
     let root = tree.getattr(&own_request(), Ino::ROOT, None).map_err(|error| error.to_string())?;
     let kept = Marks::Trusted.read_mode(&**tree);
@@ -215,12 +221,12 @@ fn is_closed(tree: &Arc<dyn FileSystem>) -> Result<(), String> {
     }
 }
 
-/// What is found of a file.
+/// A file as found after a crash.
 #[derive(Clone, Debug, PartialEq)]
 struct File {
     name: String,
     bytes: Vec<u8>,
-    /// Where it can be told: not of a file that was being changed.
+    /// `None` for a file that was being changed.
     modified: Option<Timestamp>,
 }
 
@@ -235,8 +241,8 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
             File { name, bytes: Vec::new(), modified: (!is_changed).then_some(attr.modified) },
         ))
     };
-    // All are looked at before one is read: a file that is read by its first name may count as
-    // changed by its second one.
+    // All attributes are read before any file is: reading a file by its first name may make it
+    // count as changed by its second name.
     let looked: Vec<_> =
         client.names(Ino::ROOT)?.into_iter().map(look).collect::<fslab_vfs::Result<_>>()?;
     let read = |(ino, file)| Ok(File { bytes: client.contents(ino)?, ..file });
@@ -269,7 +275,8 @@ fn is_allowed(
     }
 }
 
-/// What was found stays: through one more way out and back, a scan and an expiry.
+/// Checks that the state stays when files are archived, released and recalled once more, and after
+/// a scan and an expiry.
 fn goes_on(
     life: &Life,
     tree: &Arc<dyn FileSystem>,
@@ -286,7 +293,7 @@ fn goes_on(
         life.tier.release(ino, file.name.as_bytes(), 0).map_err(told)?;
     }
     is_unchanged(life, tree, expected, "after one more way out and back")?;
-    // The first scan finds what nobody needs, the second what the first expiry had begun.
+    // The first scan finds unneeded objects. The second expiry completes what the first one began.
     for _ in 0..2 {
         life.tier.scan(&request).map_err(|error| format!("no scan: {error}"))?;
         life.tier.expire(&request).map_err(|error| format!("no expiry: {error}"))?;
@@ -295,16 +302,16 @@ fn goes_on(
     is_unchanged(life, tree, expected, "after an expiry")
 }
 
-/// Makes copies whole that were damaged when the power went: else nothing is released.
+/// Repairs copies that the power failure damaged; otherwise no file could be released.
 fn mend(life: &Life) -> Result<(), String> {
     if life.tier.settings().copies == 1 {
         return Ok(());
     }
-    // It tells of files that a lost catalogue does not.
+    // The scan finds files that a lost catalogue does not have.
     life.tier.scan(&own_request()).map_err(|error| format!("no scan: {error}"))?;
     let scrubbed = life.tier.scrub(&own_request()).map_err(|error| format!("no scrub: {error}"))?;
-    // A fault that is known: what was begun and never stored, and what a scan then says was
-    // removed, is called damaged until it expires.
+    // A known fault: an object that was begun and never stored is reported as damaged until it
+    // expires, if a scan found that its file was removed.
     let mut needed = Vec::new();
     let note = &mut |row: ObjectRow| {
         needed.extend((row.state == ObjectState::Live).then_some(row.version.location.container));
@@ -337,7 +344,7 @@ fn is_unchanged(
     if counts.0 == counts.1 { Ok(()) } else { Err(format!("{when} files are {counts:?}")) }
 }
 
-/// Whether archives hold the containers that files name, and no others.
+/// Checks that archives hold exactly the containers that files name.
 fn holds_what_is_needed(
     tree: &Arc<dyn FileSystem>,
     archives: &[Arc<MemoryArchive>],
@@ -362,8 +369,8 @@ fn holds_what_is_needed(
     Ok(())
 }
 
-/// What was found after a crash stays, though the power goes again while the engine mends what the
-/// first one left, and files go out and come back.
+/// Checks that the state after a crash stays if the power fails again. This happens while the
+/// engine repairs the effects of the first failure, and while files are archived and recalled.
 fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), String> {
     let world = World::after(moment, state);
     let start = world.crash.position();
@@ -395,14 +402,14 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
 }
 
-/// Who reads a file for the first time may be told that it counts as changed.
+/// The first reading of a file may make it count as changed, so it is read twice.
 fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
     found(life, tree)?;
     found(life, tree)
 }
 
-/// Where nothing keeps changes of metadata in their order, a power cut may leave the time of a
-/// recall and neither the holes that it fills nor the mark that it is on its way. Then a file
+/// A file system may not order its metadata changes. Then a power cut may leave the modification
+/// time of a recall, but neither the recalled bytes nor the flag for moving. In this case a file
 /// counts as changed, though its bytes are the same.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {

@@ -1,4 +1,4 @@
-//! Trees that are deeper than a stack: any user may make one.
+//! Trees that are deeper than the stack. Any user may make one.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::support::{Bench, TIER, noise};
 
 const LEVELS: usize = 10_000;
 
-/// A call a level needs more than this, however little each takes.
+/// Recursion would need more than this, even with a little for each level.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Does something with little room for calls within calls.
+/// Calls a function with little stack.
 fn with_little_stack(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
@@ -24,7 +24,7 @@ fn with_little_stack(work: impl FnOnce() + Send) {
     });
 }
 
-/// Directories in one another, with a file in the last; answers its path.
+/// Makes nested directories with a file in the innermost one; returns its path.
 fn dig(client: &Client<'_>, data: &[u8]) -> String {
     let mut inner = Ino::ROOT;
     for _ in 0..LEVELS {
@@ -54,7 +54,7 @@ fn a_tree_deeper_than_the_stack_is_walked() {
     assert!(directories == LEVELS + 1 && files == [path.as_bytes()], "{directories} directories");
 }
 
-/// No tree was archived: every directory is made because a file was in it.
+/// No tree was archived, so each directory is made for the file in it.
 #[test]
 fn a_path_deeper_than_the_stack_is_made_again() {
     let (bench, data) = (Bench::new(), noise(80, 100));

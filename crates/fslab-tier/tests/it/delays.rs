@@ -1,4 +1,4 @@
-//! Bundles that must not wait for ever, and a catalogue that fails when files are archived already.
+//! Bundles that must not wait for ever, and a catalogue that fails after files were archived.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::support::{Bench, Hands, TIER, open};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Names of files that were told of, and whether they are archived.
+/// The names of reported files, and whether they are archived.
 type Told = Vec<(String, bool)>;
 
 fn gather(
@@ -71,11 +71,11 @@ fn gathered_files_are_bundled_after_a_minute() {
     assert_eq!((told.len(), bench.archives[0].containers()), (3, 2));
 }
 
-/// A walk over much that stays may take hours: what it has gathered does not wait for its end.
+/// A walk over many files that stay may take hours. The gathered files do not wait for its end.
 #[test]
 fn a_policy_that_walks_on_leaves_nothing_waiting() {
     let lower = Arc::new(Meddled::default());
-    // Each look at it takes more than a minute.
+    // The clock advances more than a minute at each reading.
     let clock = Arc::new(SteppingClock::new(61_000_000_000));
     let settings = Settings { call_limit: Duration::MAX, ..Settings::of(TIER) };
     let bench = Bench::by_clock(lower.clone(), settings, 1, clock);
@@ -95,7 +95,7 @@ fn a_policy_that_walks_on_leaves_nothing_waiting() {
     assert_eq!(*is_archived.lock(), Some(true));
 }
 
-/// The catalogue's storage, on which nothing can be written any more at some time.
+/// The storage of a catalogue, on which all writes fail from some time on.
 #[derive(Debug)]
 struct Failing {
     inner: redb::backends::InMemoryBackend,
@@ -207,8 +207,8 @@ fn a_file_of_which_the_catalogue_was_not_told_is_said_to_be_archived() {
     assert_eq!(doomed.bench.archive(ino, "file").unwrap(), Archived::Before);
 }
 
-/// However many files it has: each command for a tree that is not mounted opens its tier. A row
-/// that can't be read is not met.
+/// The number of files does not matter, because each command for an unmounted tree opens its tier.
+/// An unreadable row is not read.
 #[test]
 fn opening_a_tier_reads_no_rows_of_files_at_rest() {
     const OBJECTS: redb::TableDefinition<'_, [u8; 16], &[u8]> =

@@ -1,4 +1,4 @@
-//! Programs that do not recall.
+//! Programs that may not recall.
 
 use std::sync::Arc;
 

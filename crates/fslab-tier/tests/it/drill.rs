@@ -1,7 +1,7 @@
-//! The drill: a tree of all kinds of files, archived twice, is destroyed with its catalogue and
-//! made again; then the catalogue alone is destroyed, after files were changed.
+//! The drill: a tree with all kinds of files is archived twice, destroyed with its catalogue, and
+//! rebuilt. Then files are changed, and the catalogue alone is destroyed.
 //!
-//! `FSLAB_TIER_DRILL` asks for more files: 10,000 take some minutes.
+//! `FSLAB_TIER_DRILL` sets the number of files: 10,000 take some minutes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use tempfile::TempDir;
 use crate::rebuilding::picture;
 use crate::support::{Counted, Dates, MIB, TIER, TRUST, noise};
 
-/// Files where nobody asks for more.
+/// The default number of files.
 const FILES: u64 = 80;
 
-/// Directories that they are in.
+/// The number of directories that contain them.
 const DIRECTORIES: u64 = 20;
 
 /// Two archives, and what an engine over a tree needs.
 struct Drill {
     scratch: TempDir,
     dates: Arc<Dates>,
-    /// Lives of engines: identities are given once.
+    /// The number of engines so far, so that each uses other identities.
     lives: AtomicU64,
 }
 
@@ -125,7 +125,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
     do_all(&tier, &Command::Scan);
     do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     do_all(&tier, &Command::Release { paths: vec![Vec::new()], keep_bytes: 0 });
-    // Whatever nobody needs goes at once.
+    // At this date, all unneeded objects expire at once.
     drill.dates.0.store(400 * 24 * 3600, Ordering::SeqCst);
     do_all(&tier, &Command::Expire);
     assert_same(&picture(&TierFs::new(tier)), &changed);
@@ -143,7 +143,7 @@ fn rebuilt(drill: &Drill, tree: &Arc<dyn FileSystem>) {
     assert_eq!((&report.lost[..], &report.problems[..]), (&nothing[..], &nothing[..]));
 }
 
-/// Does a command; nothing may go wrong with any file.
+/// Runs a command. No file may fail.
 #[track_caller]
 fn do_all(tier: &Arc<Tier>, command: &Command) {
     let mut problems = Vec::new();
@@ -191,7 +191,7 @@ fn populate(fs: &TierFs, files: u64) {
     }
 }
 
-/// What is no regular file; answers whether it was made.
+/// Makes a file that is not a regular file; returns whether it was made.
 fn make_other(client: &Client<'_>, directory: Ino, name: &str, number: u64) -> bool {
     match number % 40 {
         3 => drop(client.symlink(directory, name, "file0").unwrap()),
@@ -202,7 +202,7 @@ fn make_other(client: &Client<'_>, directory: Ino, name: &str, number: u64) -> b
     true
 }
 
-/// Mostly small, now and then empty or some blocks long.
+/// Contents that are mostly small, and sometimes empty or some blocks long.
 fn contents(number: u64) -> Vec<u8> {
     let length = match number % 50 {
         0 => 0,
@@ -212,7 +212,7 @@ fn contents(number: u64) -> Vec<u8> {
     noise(number, length)
 }
 
-/// Changes some files, all of which are in archives only, and answers how the tree is then.
+/// Changes some files, all of which are offline; returns the new contents of the tree.
 fn change_some(fs: &TierFs, files: u64) -> Vec<String> {
     let client = Client::new(fs);
     for number in (0..files).filter(|number| number % 10 == 7) {

@@ -1,4 +1,4 @@
-//! What is written to released files while nobody moves their bytes: behind the mount.
+//! Writes to released files behind the mount, while no engine moves their bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, MIB, noise};
 
-/// What somebody does to the file below, and what is to be read afterwards.
+/// A change of the file below, and the expected contents.
 struct Deed {
     what: &'static str,
     size: u64,
@@ -26,7 +26,7 @@ fn overwritten(mut bytes: Vec<u8>, offset: usize, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Zeros at both of its ends, and in between.
+/// Contents with zeros at both ends and in between.
 fn record() -> Vec<u8> {
     [vec![0; 100], noise(3, 5000), vec![0; 9000], noise(4, 100), vec![0; 7]].concat()
 }
@@ -94,7 +94,7 @@ const DEEDS: [Deed; 9] = [
     },
 ];
 
-/// Does something to a released file while no engine is there.
+/// Changes a released file while no engine runs.
 fn behind(bench: &mut Bench, ino: Ino, deed: fn(&File<'_>)) {
     bench.tier.shutdown().unwrap();
     bench.client().tick();
@@ -116,10 +116,10 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         let data = noise(80, size);
         let ino = bench.offline(&bench.client(), "file", &data);
         behind(&mut bench, ino, below);
-        // As after an end in order: the catalogue is in no doubt.
+        // As after an orderly end: the catalogue contains no doubtful files.
         bench.tier.scan(&own_request()).unwrap();
         let (client, expected) = (bench.client(), expected(data));
-        // From its end, and once more by who comes later.
+        // Reads the end first, and then everything with another handle.
         let file = client.open(ino, OpenMode::empty()).unwrap();
         let tail = file.read(expected.len() as u64 - 5, 5).unwrap();
         assert!(tail == expected[expected.len() - 5..], "who {what}: {tail:?}");
@@ -134,7 +134,8 @@ fn edit_below_the_mount_of_a_released_file_stays() {
     }
 }
 
-/// What came back next to it is data, too, and makes no zeros that fill a page up of use.
+/// The recalled neighbouring bytes are data too. They must not make the zeros that fill up a page
+/// look like data.
 #[test]
 fn edit_across_a_block_border_survives_recalls_in_any_order() {
     for first in [MIB / 2, MIB + MIB / 2] {
@@ -155,7 +156,7 @@ fn edit_across_a_block_border_survives_recalls_in_any_order() {
     }
 }
 
-/// Time and size are as they were: who looks at the block sees it all the same.
+/// Time and size are unchanged, so only the contents of the block reveal the edit.
 #[test]
 fn edit_below_the_mount_stays_despite_an_old_mtime() {
     let mut bench = Bench::new();
@@ -170,7 +171,7 @@ fn edit_below_the_mount_stays_despite_an_old_mtime() {
     assert!(bench.is_changed(ino));
 }
 
-/// As a power cut leaves a file of which a block was on its way: sectors of it are there.
+/// After a power cut during the recall of a block, some of its sectors are there.
 #[test]
 fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     let mut bench = Bench::new();
@@ -187,13 +188,13 @@ fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
         file.write_all(MIB + 70_000, b"behind").unwrap();
     });
     bench.restart();
-    // The first round of a mount does so by itself.
+    // The first round of a mount scans by itself.
     bench.tier.scan(&own_request()).unwrap();
     let expected = overwritten(data, MIB as usize + 70_000, b"behind");
     assert!(bench.client().contents(ino).unwrap() == expected);
 }
 
-/// Reserving makes no bytes, though the file system below may call what it made data.
+/// Preallocation writes no bytes, even if the file system below reports the blocks as data.
 #[test]
 fn preallocated_blocks_of_a_released_file_are_recalled() {
     let mut bench = Bench::new();
@@ -211,7 +212,8 @@ fn preallocated_blocks_of_a_released_file_are_recalled() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A file system that doesn't tell holes from data: it says so, or takes all for data.
+/// A file system that can't distinguish holes from data. It returns an error or reports everything
+/// as data.
 #[derive(Default)]
 struct Blind {
     memory: MemFs,
@@ -263,11 +265,11 @@ fn edits_are_not_overwritten_where_holes_are_unknown() {
     }
 }
 
-/// A file system of which one call to sync a file fails.
+/// A file system on which one call of fsync fails.
 #[derive(Default)]
 struct Unsure {
     memory: MemFs,
-    /// Calls until then, and it; 0 for none.
+    /// The number of calls up to and including the failing one; 0 for no failure.
     fails_after: AtomicU64,
 }
 
@@ -285,8 +287,8 @@ impl FileSystem for Unsure {
     }
 }
 
-/// What is known of a file that was written anew is said in several steps. Whichever is the last,
-/// nothing of the archive's comes back into it.
+/// The residency of a rewritten file is changed in several steps. Whichever is the last, no bytes
+/// of the archive return to the file.
 #[test]
 fn rewritten_file_stays_though_its_xattr_cannot_be_written() {
     for call in 1..5 {

@@ -1,4 +1,4 @@
-//! A tier whose archives are encrypted, one of them with another key.
+//! A tier whose archives are encrypted, each with its own key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use fslab_vfs_testing::client::Client;
 use crate::rebuilding::picture;
 use crate::support::{Bench, MIB, TIER, noise, open_over};
 
-/// Seals the archives of a bench, each with a key of its own.
+/// Encrypts the archives of a bench, each with its own key.
 pub fn sealed(bench: &Bench, archives: &[Arc<MemoryArchive>]) -> Vec<Arc<dyn Archive>> {
     let seal = |(archive, key): (&Arc<MemoryArchive>, u8)| {
         let identities = Arc::clone(&bench.around.identities);
@@ -74,7 +74,7 @@ fn everything_goes_out_encrypted_and_comes_back_by_range() {
     assert!(read < MIB, "{read} bytes for the last block of five");
     assert_eq!(picture(&*fs), expected);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // Of files, and of the tree.
+    // Copies of files and of the tree.
     assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 
@@ -89,7 +89,7 @@ fn a_damaged_copy_is_repaired_from_an_archive_with_another_key() {
     bench.archives[0].damage(1);
     bench.archives[0].damage(MIB as usize);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // The tree's copies are told of only.
+    // Damaged copies of the tree are only reported.
     assert_eq!(scrubbed.damaged.len(), 1, "{scrubbed:?}");
     assert!(scrubbed.damaged[0].starts_with("an archived tree: "), "{scrubbed:?}");
     assert!(scrubbed.repaired > 0);
@@ -97,7 +97,7 @@ fn a_damaged_copy_is_repaired_from_an_archive_with_another_key() {
     assert_eq!(picture(&*fs), expected);
 }
 
-/// Files of 20 KiB in one bundle of several chunks, and its container.
+/// Archives files of 20 KiB in one bundle of several chunks; returns its container.
 fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
     let client = Client::new(fs);
     for number in 0..11 {
@@ -109,12 +109,12 @@ fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
     known.version.location.container
 }
 
-/// Somewhere in a chunk of an encrypted container.
+/// Returns an offset within a chunk of an encrypted container.
 pub fn in_chunk(number: u64) -> u64 {
     56 + number * ((64 << 10) + 16) + 1000
 }
 
-/// Chunks are what is damaged, and each is whole in one of the archives.
+/// Whole chunks are damaged, and each is intact in one of the archives.
 #[test]
 fn each_chunk_is_repaired_from_where_it_is_whole() {
     let (bench, tier, fs) = bench();
@@ -127,7 +127,8 @@ fn each_chunk_is_repaired_from_where_it_is_whole() {
     assert_eq!(tier.scrub(&own_request()).unwrap().repaired, 0);
 }
 
-/// A damaged head costs a whole container, which comes back but for what the other copy lacks.
+/// A damaged head makes the whole container unreadable. It is repaired except for the parts that
+/// the other copy lacks.
 #[test]
 fn part_lost_in_both_archives_costs_no_other_part() {
     let (bench, tier, fs) = bench();
@@ -137,7 +138,7 @@ fn part_lost_in_both_archives_costs_no_other_part() {
     tier.scrub(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.repaired, 0);
-    // 64 KiB meet at most five files of 20 KiB, in either archive.
+    // In either archive, 64 KiB overlap at most five files of 20 KiB.
     let count = scrubbed.damaged.len();
     assert!((2 * 3..=2 * 5).contains(&count), "{:?}", scrubbed.damaged);
 }
@@ -189,13 +190,13 @@ fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
     assert_eq!((report.files, report.younger, &report.problems[..]), (7, 1, &[][..]));
     let old: Vec<_> = found.into_iter().filter(|line| !line.starts_with("/late ")).collect();
     assert_eq!(old, expected);
-    // Without a key there is nothing that means anything.
+    // Without a key nothing is readable.
     let raw = copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let (report, found) = rebuilt(raw);
     assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
 }
 
-/// Each archive may have a key of its own: one that is given is that of those it fits.
+/// Each archive may have its own key. A given key is used for those archives that it fits.
 #[test]
 fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     let scratch = tempfile::tempdir().unwrap();
@@ -217,7 +218,8 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     assert_eq!(opened(&home), 2);
 }
 
-/// Whoever can write to an archive must not make a plain one of it unnoticed.
+/// Somebody with write access to an archive must not be able to replace it by an unencrypted one
+/// unnoticed.
 #[test]
 fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     let scratch = tempfile::tempdir().unwrap();

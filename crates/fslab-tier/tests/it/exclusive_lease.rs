@@ -1,4 +1,4 @@
-//! Releases where a lease is refused.
+//! Releases when a lease is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use crate::support::{Bench, MIB, noise};
 /// A file system that refuses leases.
 struct Refusing {
     memory: MemFs,
-    /// What it answers for the first file; others may be leased, unless nobody may lease any.
+    /// The error for the first file. Other files may be leased, unless all leases are refused.
     answer: Errno,
     first: AtomicU64,
     refuses_all: bool,
-    /// What making a file without a name answers, where it can't be made.
+    /// The error for making a nameless file, if any.
     makes_none: Option<Errno>,
     asked: AtomicU64,
 }
@@ -47,7 +47,7 @@ impl FileSystem for Refusing {
     fn end_lease(&self, _: Ino, _: Handle) {}
 }
 
-/// Archives a file, and answers what its release says, and how often a lease was asked for.
+/// Archives a file; returns the result of its release, and the number of lease requests.
 fn released(
     answer: Errno,
     refuses_all: bool,
@@ -79,7 +79,7 @@ fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
     assert!(asked > 3, "{asked}");
 }
 
-/// Else nothing would ever be released there.
+/// Otherwise no file could ever be released there.
 #[test]
 fn files_are_released_without_lease_support() {
     for answer in [Errno::AGAIN, Errno::NOLCK, Errno::INVAL, Errno::ACCESS] {
@@ -87,7 +87,8 @@ fn files_are_released_without_lease_support() {
     }
 }
 
-/// Whether leases are refused to everybody can't be asked on a full disk: nothing is believed then.
+/// On a full disk the engine can't find out whether all leases are refused. Then it assumes that
+/// they are not.
 #[test]
 fn on_a_full_disk_what_somebody_else_has_open_is_busy() {
     let (answer, _) = released(Errno::AGAIN, true, Some(Errno::NOSPC));

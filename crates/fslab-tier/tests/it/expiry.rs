@@ -1,4 +1,5 @@
-//! What goes for good: not before a scan has looked at every file since nobody is said to need it.
+//! Permanent deletion: never before a scan has looked at every file since the object was recorded
+//! as unneeded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,26 +21,25 @@ use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
-/// As a scan left it that looked at every file, and missed those that name what was unneeded.
+/// Marks the catalogue as after a complete scan that missed the files of unneeded objects.
 pub fn seen_by_no_scan(bench: &Bench) {
     let catalogue = bench.tier.catalogue();
     let number = catalogue.begin_scan().unwrap();
     catalogue.end_scan(number).unwrap();
 }
 
-/// The catalogue says of everything that nobody needs it.
+/// Marks all objects in the catalogue as removed.
 fn say_removed(bench: &Bench) {
     let removed = |row| ObjectRow { state: ObjectState::Removed, ..row };
     let rows: Vec<_> = rows(bench).into_iter().map(removed).collect();
     bench.tier.catalogue().put(&rows).unwrap();
 }
 
-/// A file whose bytes are in the archive alone, and of which the catalogue says that it went. It
-/// got another name since.
+/// Makes an offline file that the catalogue calls removed. It was renamed since.
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // Nothing is in doubt from here on.
+    // From here on there are no doubtful files.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
@@ -54,8 +54,8 @@ fn an_object_that_a_file_of_another_name_needs_never_expires() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// Nobody tells a scan of an unmounted tree that a file moves from where it has not been to where
-/// it was already. That it misses the file twice would cost the only copy.
+/// A scan of an unmounted tree is not notified when a file moves from a directory not yet scanned
+/// to one already scanned. Missing the file twice would delete the only copy.
 #[test]
 fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
     let (lower, bench) = Meddled::bench();
@@ -85,7 +85,7 @@ fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
             Client::new(&*moving).rename(last, "file", first, "file").unwrap();
         });
         assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
-        // It scans only where something may expire.
+        // It scans only if something may expire.
         if bench.below().exists(first, "file").unwrap() {
             bench.below().rename(first, "file", last, "file").unwrap();
         }
@@ -95,7 +95,7 @@ fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
     assert!(Client::new(&fs).contents(found.ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A scan meets it, and can't tell what it names.
+/// A scan finds the file, but can't tell which object it names.
 #[test]
 fn objects_that_a_damaged_renamed_file_may_name_are_kept() {
     let (bench, ino) = renamed_and_said_to_be_gone();
@@ -108,7 +108,7 @@ fn objects_that_a_damaged_renamed_file_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree of which a part is not mounted for a while.
+/// A tree of which a part is unmounted for a while.
 #[derive(Default)]
 struct Unmounted {
     memory: MemFs,
@@ -130,7 +130,8 @@ impl FileSystem for Unmounted {
     }
 }
 
-/// After a power cut, one of several file systems is checked for long, and mounted the next day.
+/// After a power cut, one of several file systems is checked for a long time, and mounted the next
+/// day.
 #[test]
 fn objects_missed_by_a_partial_scan_never_expire() {
     let lower = Arc::new(Unmounted::default());
@@ -148,8 +149,8 @@ fn objects_missed_by_a_partial_scan_never_expire() {
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// The same of a bundle most of which nobody needs: what is said to be removed does not move out of
-/// it, as files that are not mounted name it there.
+/// The same for a bundle most of which is not needed. An object marked as removed is not moved out
+/// of it, because files in an unmounted part may name it there.
 #[test]
 fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());
@@ -170,8 +171,8 @@ fn object_missed_by_a_scan_stays_in_its_bundle() {
     assert!(client.contents(ino).unwrap() == contents(0));
 }
 
-/// A home that was set back to a day on which a file was said to be gone, and a scan found nobody
-/// who needed it: it was undeleted since, under another name.
+/// The home was restored from a backup. On that day the file was recorded as removed, and a scan
+/// had found no need for its object. Since then it was undeleted under another name.
 #[test]
 fn a_catalogue_of_another_day_than_the_tree_lets_nothing_go() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
@@ -218,7 +219,7 @@ fn only_row(tier: &Tier) -> ObjectRow {
     rows.remove(0)
 }
 
-/// It was archived behind the walk, at an earlier hour than that at which the walk began.
+/// The file is archived behind the walk, with a time before the beginning of the walk.
 #[test]
 fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
     let (lower, bench) = Meddled::bench();
@@ -236,7 +237,7 @@ fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
     assert_eq!(states, [ObjectState::Live]);
 }
 
-/// More than are written in one transaction, with what is needed among them.
+/// There are more rows than one transaction writes, with a needed one among them.
 #[test]
 fn however_much_went_behind_the_mount_a_scan_says_so_of_all_of_it() {
     const GONE: u64 = 1203;
@@ -256,7 +257,7 @@ fn however_much_went_behind_the_mount_a_scan_says_so_of_all_of_it() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// Of what was removed before a scan began, that scan tells for good.
+/// For objects removed before a scan began, this one scan is sufficient.
 #[test]
 fn expiry_scans_no_more_than_once_for_what_goes() {
     let bench = Bench::new();
@@ -276,7 +277,7 @@ fn expiry_scans_no_more_than_once_for_what_goes() {
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
 }
 
-/// What stays there would be nobody's for ever.
+/// Otherwise the containers in the moved archive would stay for ever without an owner.
 #[test]
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

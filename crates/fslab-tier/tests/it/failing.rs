@@ -1,8 +1,9 @@
-//! A file system below of which any one call that changes something fails, or every one from there
-//! on, as on a full disk, with a quota that is used up, or with a disk that fails.
+//! A file system below on which one changing call fails, or every call from there on. This happens
+//! on a full disk, with an exhausted quota, or with a failing disk.
 //!
-//! Whatever failed: what was answered before is there, and of a call that failed each byte is as it
-//! was or as it was to be, through another life of the engine, and one more way out and back.
+//! After the failure, all data that were acknowledged before are there. Each byte of a failed call
+//! has its old or its new value. This is checked after a restart of the engine, and after
+//! archiving, releasing and recalling once more.
 
 use std::sync::Arc;
 
@@ -20,32 +21,32 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const NAME: &str = "file";
 
-/// Which calls below fail, counted from the first that changes something.
+/// The failing calls, counted from the first one that changes something.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Failure {
-    /// `None` is a disk that says of a call that it is done, and does not do it: a planted bug.
+    /// `None` is a disk that reports success without doing anything: a planted bug.
     errno: Option<Errno>,
     first: u64,
     then: Then,
 }
 
-/// What follows once a call failed.
+/// What follows the first failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
-    /// With the step that met it the script ends, and the engine, as by a kill.
+    /// The script ends with the step that failed, and so does the engine, as if killed.
     Ends,
-    /// It goes on, and nothing else fails.
+    /// The script continues, and nothing else fails.
     Heals,
-    /// All that would change something fails, too.
+    /// All further changes fail too.
     Stays,
 }
 
 #[derive(Default)]
 struct Plan {
     failure: Option<Failure>,
-    /// Calls so far that change something.
+    /// The number of changing calls so far.
     calls: u64,
-    /// What failed first.
+    /// The kind of the first failed call.
     failed: Option<&'static str>,
 }
 
@@ -57,19 +58,19 @@ impl Fails {
         *self.0.lock() = Plan { failure: Some(failure), ..Plan::default() };
     }
 
-    /// Nothing changes any more.
+    /// Makes all further changes fail.
     fn kill(&self) {
         let mut plan = self.0.lock();
         let failure = plan.failure.map(|failure| Failure { then: Then::Stays, ..failure });
         plan.failure = failure;
     }
 
-    /// What failed first.
+    /// Returns the kind of the first failed call.
     fn failed(&self) -> Option<&'static str> {
         self.0.lock().failed
     }
 
-    /// Nothing fails any more.
+    /// Ends all failures.
     fn heal(&self) {
         self.0.lock().failure = None;
     }
@@ -91,7 +92,7 @@ impl Bug for Fails {
     }
 }
 
-/// What a call changes, where it does.
+/// Returns the kind of change that a call makes, if any.
 fn change(call: &Call<'_>) -> Option<&'static str> {
     match call {
         Call::Sync { .. } => Some("fsync"),
@@ -106,18 +107,18 @@ fn change(call: &Call<'_>) -> Option<&'static str> {
     }
 }
 
-/// What came of a script over one file.
+/// The results of a script over one file.
 struct Story {
-    /// What may be found: of each byte, what some of these hold there.
+    /// The allowed contents. Each byte must have the value of one of these.
     versions: Vec<Vec<u8>>,
-    /// What a program was refused.
+    /// The errors that a program got.
     refused: Vec<(String, Errno)>,
-    /// What was found and should not have been.
+    /// The contents that were found but not allowed.
     wrong: Vec<String>,
 }
 
 impl Story {
-    /// What failed may have been done, as a whole or in part.
+    /// Records a change. A failed change may have been made, completely or in part.
     fn change(&mut self, is_done: bool, change: &dyn Fn(&mut Vec<u8>)) {
         if is_done {
             self.versions.iter_mut().for_each(change);
@@ -138,7 +139,7 @@ impl Story {
         self.wrong.extend(right.err());
     }
 
-    /// Holds the whole file against what may be.
+    /// Compares the whole file with the allowed contents.
     fn check(&mut self, client: &Client<'_>, ino: Ino, when: &str) {
         let versions: Vec<_> = self.versions.iter().map(|version| &version[..]).collect();
         let right = client.contents(ino).map_err(|error| error.to_string()).and_then(|found| {
@@ -149,28 +150,28 @@ impl Story {
     }
 }
 
-/// A script under way.
+/// A running script.
 struct Script<'a> {
     bench: &'a Bench,
     client: &'a Client<'a>,
     ino: Ino,
-    /// Stays open through steps.
+    /// The handle that stays open through steps.
     held: Option<File<'a>>,
     story: Story,
 }
 
 type Step = fn(&mut Script<'_>);
 
-/// Changes at the edges of what is offline, and of the file.
+/// Changes at the edges of offline ranges, and of the file.
 const EDGES: &[Step] = &[
     |script| script.out(),
     |script| script.read(MIB + 5),
-    // Of a block that is here and of one that is not; then all of one.
+    // Parts of a resident and an offline block, then a whole block.
     |script| script.write(2 * MIB - 50, 100),
     |script| script.write(3 * MIB, MIB),
     |script| script.out(),
     |script| script.hold(OpenMode::empty()),
-    // Behind the end, so that the last block must come first.
+    // Behind the end, so that the last block must be recalled first.
     |script| script.write(4 * MIB + 5000, 300),
     |script| script.punch(MIB / 2, MIB + MIB / 2),
     |script| script.sync(),
@@ -185,7 +186,7 @@ const EDGES: &[Step] = &[
     |script| script.sync(),
 ];
 
-/// Changes of much of a file, and what else changes something below.
+/// Changes of large parts of a file, and other operations that change something below.
 const WHOLES: &[Step] = &[
     |script| script.out(),
     |script| script.copy(MIB - 7, 2 * MIB + 7, MIB),
@@ -208,14 +209,14 @@ const WHOLES: &[Step] = &[
 ];
 
 impl<'a> Script<'a> {
-    /// Where that is refused, bytes stay, and the next one will do it.
+    /// Archives and releases the file. If that fails, the bytes stay, and a later call does it.
     fn out(&mut self) {
         if self.bench.archive(self.ino, NAME).is_ok() {
             self.bench.release(self.ino, NAME).map(drop).unwrap_or_default();
         }
     }
 
-    /// What nobody needs any more goes.
+    /// Scans, and deletes unneeded objects.
     fn tend(&mut self) {
         if self.bench.tier.scan(&own_request()).is_ok() {
             self.bench.tier.expire(&own_request()).map(drop).unwrap_or_default();
@@ -337,7 +338,8 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Bytes at both ends of each block that no codec makes smaller; what is between is soon archived.
+/// Returns contents with incompressible bytes at both ends of each block. The bytes in between are
+/// archived quickly.
 fn contents() -> Vec<u8> {
     const EDGE: usize = 5000;
     let mut bytes = noise(1, 4 * MIB + 100);
@@ -347,8 +349,8 @@ fn contents() -> Vec<u8> {
     bytes
 }
 
-/// Runs a script with a failure, and through more lives of the engine. Answers which call failed,
-/// if any, and what is wrong then.
+/// Runs a script with a failure, and with more restarts of the engine. Returns the kind of the
+/// failed call, if any, and the problems.
 fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static str>, Vec<String>) {
     let fails = Fails::default();
     let lower = with_bug(Arc::new(MemFs::default()), fails.clone());
@@ -363,17 +365,17 @@ fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static s
         }
         ends
     });
-    // Nothing that needs a sync is believed behind one that failed, while the file is in use.
+    // After a failed fsync, operations that need a sync fail too, while the file is in use.
     let is_told =
         |(_, errno): &(String, Errno)| fails.failed() == Some("fsync") && *errno == Errno::IO;
     if failure.then == Then::Heals && !story.refused.iter().skip(1).all(is_told) {
         story.wrong.push("more than one thing was refused".to_owned());
     }
-    // Who reads now may leave less to the next life.
+    // Reading now may change the state for the next life, so it is done only here.
     if failure.then == Then::Heals {
         story.check(&bench.client(), ino, "in the same life");
     }
-    // It may be this that fails.
+    // The failure may occur here.
     bench.tier.shutdown().unwrap_or_default();
     fails.heal();
     bench.restart();
@@ -405,14 +407,15 @@ fn live(
     script.story
 }
 
-/// What is wrong where one call after another of a script fails, with what that call was.
+/// Lets one call after another of a script fail. Returns the kind of each call and the problems.
 fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
     let bytes = contents();
     let of = |first| outcome(steps, Failure { errno, first, then }, &bytes);
     (0..).map(of).map_while(|(failed, wrong)| Some((failed?, wrong))).collect()
 }
 
-/// Every call fails once with each error; `FSLAB_TIER_FAILURES` asks for all that may follow, too.
+/// Every call fails once with an error. With `FSLAB_TIER_FAILURES` all kinds of continuation are
+/// tried.
 fn nothing_is_wrong(errno: Errno, usual: &[Then]) {
     let all = [Then::Ends, Then::Heals, Then::Stays];
     let followed = if number("FSLAB_TIER_FAILURES").is_some() { &all } else { usual };
@@ -441,12 +444,12 @@ fn a_disk_below_that_fails_at_any_call_loses_nothing() {
     nothing_is_wrong(Errno::IO, &[Then::Ends]);
 }
 
-/// The same checks see what is not there.
+/// These checks also detect missing data.
 #[test]
 fn lost_write_of_an_archive_is_detected() {
     let swept = sweep(EDGES, None, Then::Ends).into_iter().enumerate();
     let unseen: Vec<_> =
         swept.filter(|(_, (call, wrong))| *call == "write" && wrong.is_empty()).collect();
-    // What comes back for a truncation may be said to be here only behind the step.
+    // A recall for a truncation may be recorded as resident only after the step.
     assert!(unseen.len() <= 1, "{unseen:?}");
 }

@@ -1,4 +1,4 @@
-//! A file system below that fails, or is slow, at one thing.
+//! A file system below that fails, or is slow, in one kind of call.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::{Bench, MIB, noise};
 #[derive(Default)]
 struct Hindered {
     memory: MemFs,
-    /// Marks that can still be written, where that is not 0.
+    /// The number of xattrs that can still be written; 0 for no limit.
     marks_left: AtomicUsize,
     is_read_only: AtomicBool,
     syncs: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -91,7 +91,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
             Client::new(&*fs).attr(ino).unwrap();
-            // Nobody listens where it had to wait.
+            // If it had to wait, the receiver has given up.
             done.send(()).unwrap_or_default();
         });
         *waited.lock() = is_done.recv_timeout(Duration::from_secs(5)).is_err();
@@ -101,7 +101,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
     assert!(!*has_waited.lock());
 }
 
-/// The directory goes on behind it, or what is there would be made a second time.
+/// The rest of the directory is surveyed too; otherwise its files would be made a second time.
 #[test]
 fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
     let bench = Bench::new();
@@ -111,7 +111,7 @@ fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
     let hindered = Arc::new(Hindered::default());
     let names = Client::new(&hindered.memory);
     let neighbours = || ('a'..='z').map(String::from);
-    // Whatever the order in which they are listed.
+    // In any order of listing.
     for name in neighbours().chain(["bad".to_owned()]).chain(neighbours().map(|name| name + "2")) {
         names.file(Ino::ROOT, name, b"kept").unwrap();
     }
@@ -122,7 +122,7 @@ fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
     assert!(report.problems[0].starts_with("bad: "), "{report:?}");
 }
 
-/// As a kill leaves it where no file can be made without a name.
+/// A kill leaves such a file if nameless files are not supported.
 #[test]
 fn a_file_without_a_mark_in_place_of_an_archived_one_is_told_by_a_rebuild() {
     let bench = Bench::new();
@@ -138,7 +138,7 @@ fn a_file_without_a_mark_in_place_of_an_archived_one_is_told_by_a_rebuild() {
     assert_eq!(report.problems, [why]);
 }
 
-/// It would count as changed, and be the earlier version with the size of the later one.
+/// Otherwise it would count as changed: the earlier version with the size of the later one.
 #[test]
 fn a_stub_that_cant_be_made_one_of_a_later_version_stays_one_of_the_earlier() {
     let bench = Bench::new();
@@ -164,7 +164,7 @@ fn a_stub_that_cant_be_made_one_of_a_later_version_stays_one_of_the_earlier() {
     assert!(client.contents(found.ino).unwrap() == noise(3, 2 * MIB));
 }
 
-/// People want to save it just then.
+/// Users want to save such a file just then.
 #[test]
 fn edit_below_a_mount_that_became_read_only_is_readable() {
     let lower = Arc::new(Hindered::default());
@@ -182,7 +182,7 @@ fn edit_below_a_mount_that_became_read_only_is_readable() {
     assert!(bench.client().contents(ino).unwrap().starts_with(b"changed"));
 }
 
-/// A snapshot from before the scan has the same number of uses otherwise.
+/// Otherwise a snapshot from before the scan would have the same number of uses.
 #[test]
 fn a_scan_that_cant_be_counted_on_the_tree_is_not_believed_by_the_next_opening() {
     let lower = Arc::new(Hindered::default());

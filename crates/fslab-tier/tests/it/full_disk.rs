@@ -1,4 +1,4 @@
-//! Tiers over a file system that is nearly full, and one on which releases free nothing.
+//! Tiers over a file system that is nearly full, and over one on which releases free no space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ fn free_bytes(bench: &Bench) -> u64 {
     stat.blocks_free * u64::from(stat.fragment_size)
 }
 
-/// An offline file of 6 MiB on a file system of 10 MiB with 3 MiB free.
+/// Makes an offline file of 6 MiB on a file system of 10 MiB with 3 MiB free.
 fn nearly_full() -> (Bench, Ino, Vec<u8>) {
     let memory = MemFs::new(Capacity { bytes: 10 * MIB, inodes: 100 });
     let bench = Bench::over(Arc::new(memory));
@@ -46,7 +46,7 @@ fn nearly_full() -> (Bench, Ino, Vec<u8>) {
 fn changed_offline_file_is_archived_without_a_recall() {
     let (bench, ino, mut data) = nearly_full();
     let client = bench.client();
-    // Within the first block, which is recalled for it, and behind the end.
+    // Within the first block, which is recalled for this, and after the end.
     for (offset, change) in [(10, b"changed".to_vec()), (6 * MIB, b"appended".to_vec())] {
         let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
         file.write_all(offset, &change).unwrap();
@@ -75,7 +75,7 @@ fn bulk_recall_that_does_not_fit_is_refused_before_it_starts() {
     assert!(problem.starts_with("offline: "), "{problem}");
     assert!(problem.contains("6291456 bytes") && problem.contains("3145728"), "{problem}");
     assert_eq!(bench.offline_blocks(ino), [0, 1, 2, 3, 4, 5]);
-    // A part that fits is recalled, and so is the rest once there is room.
+    // A range that fits is recalled. The rest is recalled once there is space.
     assert_eq!(self::problems(&told(&bench, &recall(Some((0, 2 * MIB))))), [""; 0]);
     assert_eq!(bench.offline_blocks(ino), [2, 3, 4, 5]);
     bench.client().unlink(Ino::ROOT, "resident").unwrap();
@@ -83,7 +83,7 @@ fn bulk_recall_that_does_not_fit_is_refused_before_it_starts() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A file system whose blocks are shared with a snapshot: it stays as full as it is.
+/// A file system whose blocks are shared with a snapshot, so that releases free no space.
 #[derive(Default)]
 struct Snapshot {
     memory: MemFs,

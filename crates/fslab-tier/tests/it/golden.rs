@@ -1,7 +1,7 @@
-//! What version 1 wrote stays readable for ever: a directory as an archive, a file's xattr, the
-//! catalogue, a bundle, and a bundle in an archive that is encrypted, in `tests/golden`.
-//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=bundle` and `FSLAB_BLESS=sealed` write them anew, which is
-//! right for a new version only, beside the old ones.
+//! Files that version 1 wrote stay readable for ever. `tests/golden` has an archive in a directory,
+//! a file's xattr, the catalogue, a bundle, and a bundle in an encrypted archive.
+//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=bundle` and `FSLAB_BLESS=sealed` write them anew. Do this
+//! only for a new version, and keep the old files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn around() -> Environment {
     }
 }
 
-/// A block of text, one of zeros, and a short one that nothing makes smaller.
+/// A block of text, a block of zeros, and a short incompressible one.
 fn contents() -> Vec<u8> {
     let mut bytes: Vec<u8> =
         b"a line of a file\n".iter().copied().cycle().take(MIB as usize).collect();
@@ -80,14 +80,14 @@ fn bless() {
     drop(client);
     drop(fs);
     drop(tier);
-    // Nearly all of it is zeros.
+    // The catalogue consists almost completely of zeros.
     let catalogue = std::fs::read(golden("catalogue-1.redb")).unwrap();
     let small = zstd::bulk::compress(&catalogue, 19).unwrap();
     std::fs::write(golden("catalogue-1.redb.zst"), small).unwrap();
     std::fs::remove_file(golden("catalogue-1.redb")).unwrap();
 }
 
-/// The archive, read only: nothing is written beside what is kept.
+/// Opens the archive read-only, so that the golden files do not change.
 fn archive() -> Arc<dyn Archive> {
     if is_blessed("archive") {
         bless();
@@ -140,7 +140,7 @@ fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
     assert!(client.contents(file.ino).unwrap() == contents());
 }
 
-/// A file of the right size with the xattr is what a released file leaves on the disk.
+/// A released file on the disk: the right size, and the xattr.
 fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
@@ -187,12 +187,13 @@ fn a_catalogue_is_read() {
     assert_eq!((&row.path[..], row.inode), (&b"directory/file"[..], Id([5; 16])));
 }
 
-/// Two files and what is in them.
+/// Returns the names and contents of two files.
 fn small() -> [(&'static str, Vec<u8>); 2] {
     [("one", noise(2, 1000)), ("two", b"a line of a file\n".repeat(100))]
 }
 
-/// The archive of a golden bundle, sealed or not, written anew where that is asked for.
+/// Opens the archive of a golden bundle, encrypted if a key is given. Writes it anew first if
+/// requested.
 fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     let root = golden(&format!("{name}-1"));
     if is_blessed(name) {

@@ -1,5 +1,5 @@
-//! Archives that somebody made to do harm: nobody is led out of them, nobody waits for a pipe, and
-//! nothing is read without an end.
+//! Malicious archives: no access leaves their directory, no call waits for a pipe, and every read
+//! is bounded.
 
 use std::fs;
 use std::io::Result;
@@ -21,7 +21,7 @@ const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([7; 16]);
 const WHOLE: Id = Id([8; 16]);
 
-/// An archive with a container that is whole, and a directory beside it that is not its own.
+/// An archive with an intact container, and a directory next to it that does not belong to it.
 struct Scratch {
     root: PathBuf,
     outside: PathBuf,
@@ -69,7 +69,7 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
 }
 
-/// What a call answers, which waits for nobody.
+/// Returns the result of a call that must not block.
 #[track_caller]
 fn at_once<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (answer, answered) = mpsc::channel();
@@ -77,7 +77,7 @@ fn at_once<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     answered.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
-/// What is in the place of a container.
+/// A function that puts something in the place of a container.
 type Planted = fn(&Scratch, &Path);
 
 const PLANTED: [(&str, Planted); 5] = [
@@ -177,8 +177,8 @@ fn settings_of_an_archive_are_files_of_a_bounded_length() {
     assert!(ArchiveAddress::from(scratch.root.as_path()).describe().is_ok());
 }
 
-/// Who can't tell which tree writes only reads, and whoever takes the archive over writes to it
-/// alone.
+/// A damaged record makes the archive read-only. A tree that takes over the archive writes only
+/// inside it.
 #[test]
 fn writer_record_must_be_a_file_inside_the_archive() {
     let scratch = Scratch::new();
@@ -217,13 +217,13 @@ fn a_rebuild_tells_of_what_is_no_container() {
         }
         let archive = DirectoryArchive::open_to_read(&scratch.root, TIER).unwrap();
         let problems = at_once(move || problems(Arc::new(archive)));
-        // A container that is none, a tree that is none, and a container that only says hello.
+        // An invalid container, an invalid tree, and a container that holds only "hello".
         assert_eq!(problems.len(), 3, "{what}: {problems:?}");
         scratch.check_outside();
     }
 }
 
-/// What a rebuild of one archive finds wrong.
+/// Returns the problems that a rebuild from one archive reports.
 fn problems(archive: Arc<dyn Archive>) -> Vec<String> {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();

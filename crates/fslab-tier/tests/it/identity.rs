@@ -1,4 +1,4 @@
-//! Inode numbers: used again for other files, and shown otherwise in every session.
+//! Inode numbers that are reused for other files, or differ between sessions.
 
 use fslab_vfs_testing::scratch;
 use std::path::Path;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::support::{Bench, MIB, TIER, noise, open};
 
-/// Asks for the first block of a file and is signalled before it comes.
+/// Requests the first block of a file, and is interrupted before it is recalled.
 fn give_up_reading(bench: &Bench, ino: Ino) {
     let cancellation = Cancellation::new(Arc::new(AtomicU64::new(7)), 7);
     let request = Request { cancellation, ..Request::default() };
@@ -27,7 +27,7 @@ fn give_up_reading(bench: &Bench, ino: Ino) {
     bench.fs.release(&request, ino, handle).unwrap();
 }
 
-/// Writes below, as the kernel does by itself where a file is wholly here.
+/// Writes below, as the kernel does by itself for a resident file.
 fn write_below(bench: &Bench, ino: Ino, data: &[u8]) {
     let below = bench.below();
     let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
@@ -37,7 +37,7 @@ fn write_below(bench: &Bench, ino: Ino, data: &[u8]) {
 
 #[test]
 fn a_recall_that_outlives_its_file_does_not_reach_the_next_one_of_its_number() {
-    // One thread recalls, one block after the other.
+    // One thread recalls one block after the other.
     let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::reusing_numbers()), settings, 1);
     let client = bench.client();
@@ -58,7 +58,7 @@ fn a_recall_that_outlives_its_file_does_not_reach_the_next_one_of_its_number() {
     assert_eq!(client.file(Ino::ROOT, "again", b"").unwrap(), ino, "it is free by now");
 }
 
-/// A file system for a tree with two others mounted in it, which meets these in an order.
+/// Opens a tree with two other file systems mounted in it, and looks these up in the given order.
 fn host(root: &Path, order: [&str; 2]) -> Arc<dyn FileSystem> {
     let host = HostFs::open(root, &HostOptions::default()).unwrap();
     let client = Client::new(&host);

@@ -20,7 +20,7 @@ use fslab_vfs_testing::client::Client;
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
-/// A tier of two copies, in directories.
+/// A tier of two copies in directories.
 struct Twofold {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
@@ -48,7 +48,7 @@ impl Twofold {
         (Arc::clone(&tier), TierFs::new(tier))
     }
 
-    /// Three bundled files and a large one, all of them away, and the tree.
+    /// Archives three bundled files, a large one and the tree, and releases the files.
     fn fill(&self) {
         let (tier, fs) = self.open();
         let client = Client::new(&fs);
@@ -113,7 +113,7 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     all_are_right(&tiered);
     tier.shutdown().unwrap();
     drop((tier, tiered));
-    // Nor is anything else needed to make the tree again.
+    // They are also sufficient to rebuild the tree.
     let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
     let mut archives = home.archives(&Purpose::Write(None), &twofold.around).unwrap();
     archives.retain(|archive| archive.why_unavailable().is_none());
@@ -152,14 +152,14 @@ fn reattached_archive_keeps_its_place_and_identity() {
     assert!(refused(first, "none/new").contains("is its disk mounted?"));
     assert!(!twofold.path("new").exists());
     assert_eq!(twofold.home.description, before);
-    // As far as a kill let it come, it is an archive that is attached like any other.
+    // An archive that a killed `replace` left can be attached like any other.
     DirectoryArchive::init(&twofold.path("first"), first, before.tier, None).unwrap();
     twofold.home.attach(&twofold.path("first").into(), Id([8; 16]), None).unwrap();
     let ids: Vec<Id> = twofold.home.description.archives.iter().map(|known| known.id).collect();
     assert_eq!(ids, [second, first]);
 }
 
-/// A bench whose tier asks for two copies from now on, and has another archive for them.
+/// Reopens the tier of a bench with two copies, and with a second archive for them.
 fn raised(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>, Arc<MemoryArchive>) {
     let further = Arc::new(MemoryArchive::new(Id([2; 16]), "a1"));
     let archives = [&bench.archives[0], &further].map(Arc::clone);
@@ -182,7 +182,7 @@ fn copies_that_are_missing_are_made_without_the_disk() {
     let (tier, fs, further) = raised(&bench);
     tier.scan(&own_request()).unwrap();
     let client = Client::new(&*fs);
-    // What has another name by now is not where its row says.
+    // The row of a renamed file has the old path.
     client.rename(Ino::ROOT, "file0", Ino::ROOT, "renamed").unwrap();
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     let refused = |tier: &Arc<Tier>, ino| tier.release(ino, b"file3", 0).unwrap_err().to_string();
@@ -203,7 +203,7 @@ fn copies_that_are_missing_are_made_without_the_disk() {
     assert_eq!(copies(ino), both);
     let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
     assert_eq!(copies(renamed).len(), 1);
-    // It finds its copy all the same, and a scan has it say where.
+    // It is recalled from its copy all the same, and a scan then records the copy.
     bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
     assert!(client.contents(renamed).unwrap() == contents(0));
     assert!(client.contents(ino).unwrap() == large());
@@ -221,7 +221,7 @@ fn a_scrub_that_ended_in_between_goes_on_where_it_was() {
     let ino = bench.offline(&client, "file3", &large());
     let (tier, fs, further) = raised(&bench);
     tier.scan(&own_request()).unwrap();
-    // The copy is there, and nobody was told.
+    // The copy exists, but was never recorded.
     let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
     let (kind, container) = (ContainerKind::Files, known.version.location.container);
     let mut bytes = vec![0; bench.archives[0].length((kind, container)).unwrap() as usize];
@@ -274,7 +274,8 @@ fn copies_that_nobody_can_look_at_are_told() {
     assert!(said.contains(&expected), "{said}");
 }
 
-/// Its bytes here are the last ones: they must not go for what is known to be damaged.
+/// The resident bytes are the last ones. They must not be released for a copy that is known to be
+/// damaged.
 #[test]
 fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
     let lose: [fn(&MemoryArchive); 2] = [
@@ -299,7 +300,8 @@ fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
     }
 }
 
-/// It is not damaged for that, and the same again would be archived whenever a disk is away.
+/// An unreadable copy is not damaged. Otherwise the same bytes would be archived again whenever a
+/// disk is unavailable.
 #[test]
 fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
     let bench = Bench::new();
@@ -311,7 +313,7 @@ fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
     assert!(!bench.is_changed(ino));
 }
 
-/// Its policy, its copies and its archives would count no more.
+/// Otherwise the settings of its policy, copies and archives would no longer count.
 #[test]
 fn a_tree_whose_home_is_not_lost_gets_no_other() {
     let scratch = tempfile::tempdir().unwrap();
@@ -336,7 +338,8 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     again().unwrap();
 }
 
-/// A bundle of which either copy has a damaged file, and the one that is repaired is away by then.
+/// A bundle with a damaged file in either copy, in an archive that becomes unreadable during the
+/// repair.
 #[test]
 fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
@@ -367,7 +370,7 @@ fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let archives = vec![Unlisted::over(first, true), second];
     let catalogue = Catalogue::in_memory().unwrap();
     let (tier, _fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
-    // Its archive can't be listed, and files name their objects all the same.
+    // The archive can't be listed, but files name their objects all the same.
     tier.scan(&own_request()).unwrap_err();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert!(scrubbed.damaged.len() >= 2, "{scrubbed:?}");
@@ -391,10 +394,10 @@ fn no_copy_at_all_is_told_by_the_names_of_its_archives() {
     assert_eq!((scrubbed.copies, scrubbed.short, scrubbed.missing.len()), (0, 1, 1));
 }
 
-/// What it lists can't be told; what is asked for by name can.
+/// An archive that can't be listed, but can be read.
 struct Unlisted {
     inner: Arc<dyn Archive>,
-    /// Nor can it be read once something is put into it, if that is asked for.
+    /// Whether it also becomes unreadable when a container is begun.
     ends_at_begin: bool,
     has_begun: AtomicBool,
 }
@@ -491,12 +494,12 @@ fn each_archive_that_is_left_is_read_with_its_own_key() {
     assert!(said.contains("one.key: is not the key of the archive"), "{said}");
     let said = open(&["one", "none"], &["one.key"], None).err().unwrap().to_string();
     assert!(said.contains("none: the archive is not there"), "{said}");
-    // A home knows the keys of its own, and one that is away is told.
+    // A home knows the keys of its archives, and an unavailable archive is reported.
     fs::remove_dir_all(of("plain")).unwrap();
     let known = open(&["one"], &[], Some(&home)).unwrap();
     assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);
     assert!(known.problems[0].contains("plain: the archive is not there"));
-    // Whoever made a plain one of it does not get it read.
+    // A replacement of the archive without encryption is not read.
     fs::remove_dir_all(of("two")).unwrap();
     DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier, None).unwrap();
     let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! What a mount does by itself: by a clock that the tests move.
+//! Maintenance of a mount, with a clock that the tests move.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn bench(policy: &Path, hands: &Arc<Hands>) -> Bench {
     Bench::by_clock(Arc::new(MemFs::default()), settings, 1, hands.clone())
 }
 
-/// Nothing but the test moves the clock: however long this waits, one round is all there is.
+/// Waits for a number of rounds. Only the test moves the clock, so there are never more.
 fn wait_for_rounds(bench: &Bench, count: u64) {
     while bench.counted("tier_rounds") < count {
         std::thread::yield_now();
@@ -27,7 +27,7 @@ fn wait_for_rounds(bench: &Bench, count: u64) {
     assert_eq!(bench.counted("tier_rounds"), count);
 }
 
-/// Containers of a kind that the archive has.
+/// Returns the number of containers of a kind in the archive.
 fn kept(bench: &Bench, kind: ContainerKind) -> usize {
     let mut count = 0;
     bench.archives[0].list(kind, &mut |_, _| count += 1).unwrap();
@@ -70,7 +70,8 @@ fn a_mount_does_what_its_policy_says_and_expires_what_was_kept_for_long_enough()
     wait_for_rounds(&bench, 3);
 }
 
-/// A policy that is wrong does not keep old versions from going; none at all is no problem.
+/// An invalid policy does not prevent the deletion of expired versions. A missing policy is not a
+/// problem.
 #[test]
 fn failures_of_maintenance_are_counted_and_the_rest_is_done() {
     let scratch = tempfile::tempdir().unwrap();

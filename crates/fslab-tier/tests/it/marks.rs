@@ -1,4 +1,4 @@
-//! Whose xattrs tell where bytes are: nobody gets the bytes of another's file by writing one.
+//! The users whose xattrs are trusted: nobody can read another user's file by forging a residency.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// An ordinary user, whose tier it is.
+/// The ordinary user who owns the tier.
 pub const OWNER: u32 = 1000;
 
 pub fn give(fs: &dyn FileSystem, ino: Ino, uid: u32) {
@@ -19,14 +19,14 @@ pub fn give(fs: &dyn FileSystem, ino: Ino, uid: u32) {
     fs.setattr(&own_request(), ino, None, &changes).unwrap();
 }
 
-/// A tier of an ordinary user's.
+/// Makes a tier of an ordinary user.
 fn own_bench() -> Bench {
     let lower = Arc::new(MemFs::default());
     give(&*lower, Ino::ROOT, OWNER);
     Bench::of(lower, Settings::of(TIER), Marks::Own(OWNER))
 }
 
-/// Writes the residency of one file to another under this name, as if for it.
+/// Copies the residency of one file to another under this name, with the inode of that file.
 fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
     let marks = bench.around.marks;
     let mut known = marks.read(&*bench.lower, from).unwrap().unwrap();

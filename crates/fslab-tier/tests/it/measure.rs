@@ -1,5 +1,5 @@
-//! Two million files, as DMFS's largest system had: how large the catalogue is, how long a scan
-//! and a rebuild take, and what memory they need.
+//! Two million files, the size of DMFS's largest system. Measures the size of the catalogue, and
+//! the time and memory for a scan and a rebuild.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const FILES_A_DIRECTORY: u64 = 1000;
 const SIZE: u64 = 5 << 20;
 const MODIFIED: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
 
-/// An archive that has every file asked for, without keeping one, and keeps trees.
+/// An archive that claims to hold every container of files, and stores only trees.
 struct Boundless(MemoryArchive);
 
 impl Archive for Boundless {
@@ -70,21 +70,21 @@ fn around() -> Environment {
     }
 }
 
-/// Of this process, in MiB.
+/// Returns the memory of this process in MiB.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
 }
 
-/// The most so far.
+/// Returns the peak memory of this process in MiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
 }
 
-/// `FSLAB_TIER_FILES` asks for another number.
+/// `FSLAB_TIER_FILES` sets another number.
 #[test]
 #[ignore = "a measurement: two million files take minutes and some gigabytes"]
 fn two_million_files() {
@@ -142,7 +142,7 @@ fn two_million_files() {
     );
 }
 
-/// Files whose bytes are elsewhere, as a release leaves them.
+/// Makes offline files, as a release leaves them.
 fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
     let request = own_request();
     let client = Client::new(&**lower);
@@ -184,7 +184,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
     }
 }
 
-/// The row of a file that is archived, in a container of its own.
+/// Returns the row of an archived file, in a container of its own.
 pub fn row_of(number: u64) -> ObjectRow {
     let id = |kind: u8| {
         let mut id = [kind; 16];
@@ -211,7 +211,7 @@ pub fn row_of(number: u64) -> ObjectRow {
     }
 }
 
-/// `FSLAB_TIER_FILES` asks for another number.
+/// `FSLAB_TIER_FILES` sets another number.
 #[test]
 #[ignore = "a measurement: two million rows take a minute"]
 fn opening_a_tier_of_two_million_files() {

@@ -19,7 +19,7 @@ use fslab_vfs_testing::client::Client;
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// A tier of one copy and two archives in directories, of which the first takes the copies.
+/// A tier of one copy and two archives in directories; the first one takes the copies.
 struct World {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
@@ -60,7 +60,8 @@ impl World {
         (Arc::clone(&tier), TierFs::new(tier))
     }
 
-    /// Three bundled files and a large one in the first archive, all offline, and the tree.
+    /// Makes a tier with three bundled files and a large one in the first archive, all offline, and
+    /// an archived tree.
     fn filled() -> Self {
         let world = Self::new();
         let (tier, fs) = world.open();
@@ -93,7 +94,7 @@ impl World {
         )
     }
 
-    /// Makes the tree again in a new directory, and checks its files.
+    /// Rebuilds the tree in a new directory, and checks its files.
     fn rebuild(&self, archives: &[&str], home: Option<&Home>) {
         let named: Vec<_> = archives.iter().map(|name| self.path(name).into()).collect();
         let remains = SurvivingArchives::open(&named, &[], home, &self.around.identities).unwrap();
@@ -169,14 +170,14 @@ fn retired_archive_takes_no_copies_and_is_read() {
     tier.archive(ino, b"new", &own_request()).unwrap();
     tier.archive_tree(&own_request()).unwrap();
     assert_eq!(counts(), [2, 1]);
-    // Its copies count: nothing is copied.
+    // Its copies count, so no further ones are made.
     assert_eq!(tier.scrub(&own_request()).unwrap().made, 0);
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     assert!(tier.release(ino, b"file3", 0).unwrap().bytes > 0);
     tier.shutdown().unwrap();
     drop(client);
     drop((tier, fs));
-    // It stays so, and to attach it again ends it.
+    // It stays retired until it is attached again.
     let (tier, _fs) = world.open();
     assert_eq!(world.ask(&tier, "attach", "first").unwrap().usage, Active);
     assert_eq!(world.usages(), [Active, Active]);
@@ -193,7 +194,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     let advice = "first: run `fslab tier drain` first";
     assert!(refused.starts_with(expected) && refused.ends_with(advice), "{refused}");
     assert_eq!(world.usages(), [Active, Active], "it is as before");
-    // Whoever has read it lately does not keep it open.
+    // Recent readers do not keep the archive open.
     let client = Client::new(&fs);
     let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
     assert!(client.contents(ino).unwrap() == contents(0));
@@ -202,7 +203,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     let state = world.ask(&tier, "detach", "first").unwrap();
     assert_eq!((state.usage, state.attached), (Detached, false));
     assert_eq!(world.usages(), [Detached, Active]);
-    // Its lease is free at once.
+    // Its lease is released at once.
     world.home().description.archives[0].address.describe().unwrap();
     let lease = fs::File::open(world.path("first/lease")).unwrap();
     lease.try_lock().unwrap();
@@ -218,7 +219,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     all_are_right(&fs);
     tier.shutdown().unwrap();
     drop((tier, fs, lease));
-    // The others alone make the tree again, and a home that is left asks for no more.
+    // The other archive is sufficient to rebuild the tree, and the old home requires no more.
     world.rebuild(&["second"], None);
     let home = world.home();
     let named = [world.path("second").into()];
@@ -226,7 +227,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     let remains = SurvivingArchives::open(&named, &[], Some(&home), identities).unwrap();
     assert_eq!((remains.archives.len(), remains.problems), (1, Vec::new()));
     drop(remains.archives);
-    // So does what was detached, as it was then.
+    // So is the detached archive, for the state at that time.
     world.rebuild(&["moved"], None);
 }
 
@@ -241,7 +242,7 @@ fn detached_archive_can_be_attached_where_it_is_now() {
     assert_eq!((state.usage, state.attached), (ArchiveUsage::Active, true));
     assert_eq!((state.address.unwrap(), state.objects), (world.url("moved"), 4));
     assert_eq!(world.home().description.archives.len(), 2);
-    // Now the other one may go: both have all.
+    // Now the second archive may be detached, because both have all copies.
     world.ask(&tier, "retire", "second").unwrap();
     let refused = world.ask(&tier, "detach", "second").unwrap_err();
     assert!(refused.starts_with("the newest archived tree is only in "), "{refused}");
@@ -274,7 +275,7 @@ fn archive_attached_to_a_running_engine_takes_copies() {
     assert!(detached.ends_with("first is detached: attach it first"), "{detached}");
 }
 
-/// Whoever is killed has said nothing of the copies that he made.
+/// A killed drain did not record the copies that it made.
 #[test]
 fn interrupted_drain_goes_on_where_it_was() {
     let world = World::filled();
@@ -289,7 +290,7 @@ fn interrupted_drain_goes_on_where_it_was() {
     assert!(refused.starts_with("2 versions have fewer than 1 copies"), "{refused}");
     tier.shutdown().unwrap();
     drop((tier, fs));
-    // A catalogue that is lost knows of no copy at all: those that are there are found.
+    // A lost catalogue has no record of the copies, but the existing ones are found.
     fs::remove_file(world.path("home/catalogue.redb")).unwrap();
     let (tier, fs) = world.open();
     let drained = tier.drain(id, &own_request(), None, &mut |_| Ok(())).unwrap();
@@ -300,7 +301,7 @@ fn interrupted_drain_goes_on_where_it_was() {
     all_are_right(&fs);
 }
 
-/// The catalogue knows a renamed file by its earlier name.
+/// The catalogue has the previous path of a renamed file.
 #[test]
 fn renamed_file_names_the_copies_of_a_drain() {
     let world = World::filled();
@@ -317,7 +318,7 @@ fn renamed_file_names_the_copies_of_a_drain() {
     assert!(tier.release(ino, b"renamed", 0).unwrap().bytes > 0);
 }
 
-/// A new catalogue knows of no file: it must not look as if none needed the archive.
+/// A new catalogue has no record of any file. This must not mean that no file needs the archive.
 #[test]
 fn lost_catalogue_lets_no_needed_archive_go() {
     let world = World::filled();
@@ -327,7 +328,7 @@ fn lost_catalogue_lets_no_needed_archive_go() {
     assert!(refused.starts_with("4 versions have fewer than 1 copies"), "{refused}");
 }
 
-/// Copies that are gone or damaged do not let the last whole ones go.
+/// Lost or damaged copies do not allow the archive with the last intact ones to be detached.
 #[test]
 fn drain_reads_the_copies_that_it_counts() {
     let world = World::filled();
@@ -365,7 +366,7 @@ fn drained_archive_with_damage_goes_where_others_are_whole() {
     all_are_right(&fs);
 }
 
-/// An archive that does something as a container is begun.
+/// An archive that calls a function when a container is begun.
 struct Meddling {
     inner: Arc<MemoryArchive>,
     meddle: Box<dyn Fn() + Send + Sync>,
@@ -449,7 +450,7 @@ fn archive_stays_attached_while_a_file_is_archived_to_it() {
     opened.archive(ino, b"file", &own_request()).unwrap();
     let refused = refusals.get().unwrap();
     assert!(refused.starts_with("files are being archived to "), "{refused}");
-    // Nothing of the attempt is left.
+    // The attempt left no changes.
     assert!(ask(&opened, &detach).unwrap_err().starts_with("1 versions have fewer than 1"));
 }
 

@@ -1,5 +1,5 @@
-//! What archives have of a file beside what the last tree names, and trees that are made again in
-//! directories, or with catalogues, in which something is already.
+//! Objects in archives that the last tree does not name, and rebuilds into directories that contain
+//! files, or with used catalogues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
     client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap()
 }
 
-/// Archives a file, and then another one that takes its name, as editors save files.
+/// Archives a file, and then another one that replaces it, as editors save files.
 fn replaced(bench: &Bench, between: impl FnOnce()) {
     let client = bench.client();
     let old = client.file(Ino::ROOT, "f", &noise(1, MIB)).unwrap();
@@ -33,7 +33,7 @@ fn replaced(bench: &Bench, between: impl FnOnce()) {
     bench.archive(new, "f").unwrap();
 }
 
-/// And the version before can come back, as it can where no disk was lost.
+/// The previous version can be restored too, as in a tier that was not lost.
 #[test]
 fn a_file_that_was_replaced_since_the_tree_comes_back_as_it_was_archived_last() {
     let bench = Bench::new();
@@ -104,7 +104,7 @@ fn without_a_tree_the_last_version_comes_back_in_whichever_order_archives_tell_o
     }
 }
 
-/// Its rows are about the tree that was lost.
+/// Its rows are about the lost tree.
 #[test]
 fn a_catalogue_that_is_left_hides_nothing_from_who_makes_the_tree_again() {
     let bench = Bench::new();
@@ -114,7 +114,7 @@ fn a_catalogue_that_is_left_hides_nothing_from_who_makes_the_tree_again() {
     replaced(&bench, || {});
     let whole = rebuild_in(&bench, &empty_tree());
     let left = bench.tier.catalogue();
-    // Twice: the first time in a directory that was the wrong one.
+    // Twice, as if the first rebuild was into the wrong directory.
     for _ in 0..2 {
         let lower = empty_tree();
         assert_eq!(rebuild_noted(&bench, &lower, left), whole);
@@ -136,7 +136,7 @@ fn names_that_are_made_by_a_second_rebuild_are_names_of_the_same_file() {
     rebuild_in(&bench, &lower);
     let (below, deep) = (Client::new(&*lower), b"dir/deep");
     let deep = fslab_tier::Found::at(&lower, deep).unwrap().ino();
-    // Of each pair, the name that the tree has first or the one that it has last.
+    // Of each pair, the first or the last name in the tree.
     below.unlink(deep, "file5").unwrap();
     below.unlink(Ino::ROOT, "link10").unwrap();
     below.unlink(deep, "file1").unwrap();
@@ -145,7 +145,7 @@ fn names_that_are_made_by_a_second_rebuild_are_names_of_the_same_file() {
     assert_eq!(picture(&*fresh_over(&bench, Arc::clone(&lower)).fs), picture(&*bench.fs));
 }
 
-/// Two files of one object would not know of each other that they need it.
+/// Two files of one object would not know that the other needs it.
 #[test]
 fn a_file_that_got_another_name_between_two_rebuilds_is_made_once() {
     let bench = Bench::new();
@@ -166,8 +166,8 @@ fn a_file_that_got_another_name_between_two_rebuilds_is_made_once() {
     }
 }
 
-/// After a rebuild two files may be versions of one: the one that was renamed and changed, and what
-/// the tree named. Then their objects move.
+/// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
+/// that the tree names. Then their objects are moved.
 #[test]
 fn two_files_that_are_versions_of_one_come_back_as_two() {
     let bench = Bench::new();
@@ -200,7 +200,7 @@ fn two_files_that_are_versions_of_one_come_back_as_two() {
     assert!(read(&last.client(), "renamed") == later);
 }
 
-/// What could not be made is told, and the rest of the report is.
+/// Failures are reported together with the rest of the report.
 #[test]
 fn a_file_in_the_place_of_a_directory_stays_as_it_is() {
     let bench = Bench::new();
@@ -223,8 +223,8 @@ fn a_file_in_the_place_of_a_directory_stays_as_it_is() {
     assert!(read(&fresh.client(), "other") == noise(6, MIB));
 }
 
-/// A tree in memory in which nobody makes anything in directories that can't be written to, as
-/// where the user is not root.
+/// A tree in memory on which files can't be made in directories without write permission, as for an
+/// ordinary user.
 #[derive(Default)]
 struct Closed(MemFs);
 
@@ -291,8 +291,7 @@ fn files_in_read_only_directories_are_rebuilt() {
     assert_eq!(picture(&*fresh_over(&bench, lower).fs), picture(&*bench.fs));
 }
 
-/// A tree in memory that somebody watches: each time that something is done to a file, whether a
-/// name is there.
+/// A tree in memory that records at each operation on a file whether a name exists.
 #[derive(Default)]
 struct Watched {
     memory: MemFs,
@@ -335,7 +334,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// Who opened it before would be shown zeros for as long as it is open.
+/// A program that opened it earlier would read zeros for as long as it is open.
 #[test]
 fn nobody_sees_an_undeleted_file_before_it_is_whole() {
     let lower = Arc::new(Watched::default());

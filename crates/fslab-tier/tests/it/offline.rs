@@ -1,4 +1,4 @@
-//! Files whose bytes are elsewhere, as programs see them.
+//! Offline files, as programs see them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Openings and recalls that end otherwise than they began.
+//! Opens and recalls whose circumstances change before they end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, MIB, noise};
 
-/// A time that no change made now can have.
+/// A time before any change made by the test.
 const LONG_AGO: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 1 };
 
 fn set_time(bench: &Bench, ino: Ino, modified: Timestamp) {
@@ -46,7 +46,7 @@ fn opening_for_writing_without_a_write_changes_nothing() {
     assert!(bench.release(ino, "file").unwrap().bytes > 0);
 }
 
-/// What somebody does who has the file open for writing.
+/// An action of a program that has the file open for writing.
 type Deed = fn(&Bench, Ino, &File<'_>);
 
 #[test]
@@ -83,8 +83,8 @@ fn written_file_stays_changed_after_close() {
     }
 }
 
-/// A write within a tick of the clock would leave the same time. The file's time is one that is
-/// yet to come, so that it is none of long ago however slow the test is.
+/// A write within one tick of the clock would leave the same time. The file's time is in the
+/// future, so that it is recent even in a slow test.
 #[test]
 fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
     let bench = Bench::new();
@@ -94,7 +94,8 @@ fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
     assert!(bench.is_changed(ino));
 }
 
-/// As a kill leaves a file of which block 1 was recalled: here, and said to be on its way.
+/// Leaves a file as a kill during the recall of block 1 does: resident, and still marked as being
+/// moved.
 fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
     let ino = bench.offline(&bench.client(), "file", data);
     assert!(bench.client().contents(ino).unwrap() == data);
@@ -121,7 +122,7 @@ fn edit_below_the_mount_after_a_kill_is_kept() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A kill while that was found out: it is found out again, and the time comes back all the same.
+/// A kill during this check: the check is repeated, and the time is restored all the same.
 #[test]
 fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
     let mut bench = Bench::new();
@@ -148,8 +149,8 @@ fn a_kill_in_a_recall_changes_nothing() {
     assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
 }
 
-/// The reader is gone, and with him the last use of the file; then somebody overwrites the block
-/// that is still on its way.
+/// The reader is interrupted and closes the file. Then another program overwrites the block that is
+/// being recalled.
 #[test]
 fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     let bench = Bench::new();
@@ -176,7 +177,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     file.write_all(0, &newer).unwrap();
     file.close().unwrap();
     faults.resume();
-    // The recalls end, and with them the last use.
+    // The recalls end, and with them the last use of the file.
     while bench.tier.in_use(ino).is_some() {
         std::thread::yield_now();
     }
@@ -184,8 +185,8 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     assert_eq!(bench.offline_blocks(ino), []);
 }
 
-/// What came back or was written is not released by a policy until it has stayed for long enough,
-/// by what its xattr says; who asks for it himself may.
+/// A policy does not release recalled or written files before their stay has passed, according to
+/// their xattr. A user may release them.
 #[test]
 fn recalled_file_stays_as_long_as_the_policy_says() {
     const HOUR: u64 = 3600;
@@ -203,7 +204,7 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
         ino
     };
     read(&bench);
-    // The time outlives the engine and the catalogue. What brought blocks back may still be at it.
+    // The time outlives the engine and the catalogue. The recall may not have ended yet.
     bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);
@@ -215,7 +216,7 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
     assert!(bench.release(ino, "file").unwrap().bytes > 0, "a user asks for it");
 }
 
-/// `rsync --times` and the like leave an old time on what they wrote just now.
+/// Tools such as `rsync --times` set an old time on a file that they have just written.
 #[test]
 fn a_time_that_was_set_back_does_not_hide_a_write() {
     let bench = Bench::new();
@@ -231,7 +232,7 @@ fn a_time_that_was_set_back_does_not_hide_a_write() {
     assert_eq!(totals(&bench, "[[rule]]\naction = 'release'\n"), (0, 1));
 }
 
-/// Files that a policy archives and releases.
+/// Returns the numbers of files that a policy archives and releases.
 pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     let rules = Some((rules.to_owned(), "test".to_owned()));
     let command = Command::Policy { rules, dry_run: false };
@@ -247,7 +248,7 @@ pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     (figure("archived"), figure("released"))
 }
 
-/// Copies are made while the file system is fuller than `premigrate`, and not before.
+/// A policy archives in advance only while the file system is fuller than `premigrate`.
 #[test]
 fn a_policy_archives_from_a_share_on() {
     let bench =
@@ -266,7 +267,7 @@ fn a_policy_archives_from_a_share_on() {
     assert_eq!(archived(), (1, 1));
 }
 
-/// A file system that can be asked for no attributes of an open file, and counts who has what.
+/// A file system that can refuse the attributes of open files. It counts open files and lookups.
 #[derive(Default)]
 struct Failing {
     memory: MemFs,

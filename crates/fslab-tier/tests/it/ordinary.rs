@@ -1,5 +1,5 @@
-//! The tier of a user who is not root: the kernel lets him read and write xattrs of what he may
-//! read and write, and look into directories that are open to him.
+//! The tier of an ordinary user. The kernel gives this user only access to xattrs and directories
+//! that their permissions allow.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
@@ -28,7 +28,7 @@ const SEARCH: u32 = 1;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system as that user has it. Something happens when a file is marked the next time.
+/// A file system as that user sees it. It calls a function when an xattr is set next.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,
@@ -50,7 +50,7 @@ impl Ordinary {
         if granted & wanted == wanted { Ok(()) } else { Err(Errno::ACCESS.into()) }
     }
 
-    /// A file or directory becomes somebody's.
+    /// Gives a file or directory to a user.
     fn let_have(&self, ino: Ino, uid: u32, mode: u32) {
         Client::new(&self.memory).chmod(ino, mode).unwrap();
         give(&self.memory, ino, uid);
@@ -134,7 +134,7 @@ fn permissions(bench: &Bench, ino: Ino) -> u32 {
     bench.below().attr(ino).unwrap().permissions.bits()
 }
 
-/// What is told of a command.
+/// Returns the events of a command.
 fn told(bench: &Bench, command: &Command) -> Vec<Event> {
     let mut told = Vec::new();
     let mut tell = |event| {
@@ -176,7 +176,7 @@ fn offline_file_that_became_read_only_is_readable() {
     assert_eq!((permissions(&bench, ino), bench.offline_blocks(ino)), (0o444, vec![]));
 }
 
-/// Who asks for it meanwhile waits for the moment to pass.
+/// A caller that asks for the attributes meanwhile waits for the end of this moment.
 #[test]
 fn nobody_sees_that_an_owner_gives_himself_leave() {
     let (lower, bench) = Ordinary::bench();
@@ -187,7 +187,7 @@ fn nobody_sees_that_an_owner_gives_himself_leave() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let found = Client::new(&*fs).attr(ino).unwrap();
-            // Nobody listens where it had to wait.
+            // If it had to wait, the receiver has given up.
             done.send(()).unwrap_or_default();
             found.permissions.bits()
         }));
@@ -198,7 +198,7 @@ fn nobody_sees_that_an_owner_gives_himself_leave() {
     assert_eq!(found, 0o400);
 }
 
-/// What others have in a user's tree, and how much of it that user may read.
+/// Files of other users in the tree, with various permissions for its owner.
 #[test]
 fn files_and_directories_of_others_stand_in_nobodys_way() {
     let (lower, bench) = Ordinary::bench();
@@ -224,7 +224,7 @@ fn files_and_directories_of_others_stand_in_nobodys_way() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// They may be there still.
+/// The files may still exist.
 #[test]
 fn files_in_a_directory_that_was_closed_keep_their_objects() {
     let (lower, bench) = Ordinary::bench();
@@ -240,7 +240,7 @@ fn files_in_a_directory_that_was_closed_keep_their_objects() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// No scan has seen it where it is.
+/// No scan has seen the file at its new place.
 #[test]
 fn a_file_that_was_moved_into_a_directory_which_was_closed_then_keeps_its_object() {
     let (lower, bench) = Ordinary::bench();
@@ -257,7 +257,7 @@ fn a_file_that_was_moved_into_a_directory_which_was_closed_then_keeps_its_object
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// Whether its mark can be read or not, and whatever others write there.
+/// Its residency may be readable or not, and the other user may write there.
 #[test]
 fn a_file_that_was_given_to_another_user_keeps_its_object() {
     for mode in [0o600, 0o644] {

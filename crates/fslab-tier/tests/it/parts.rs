@@ -1,4 +1,4 @@
-//! Bundles of which a part is known, whole or there, and the rest is not.
+//! Bundles of which only a part is known, intact or present.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,12 @@ use crate::bundles::{
 };
 use crate::support::{Bench, TIER, TRUST};
 
-/// Makes a tree of the archives in a file system below.
+/// Rebuilds a tree from the archives of a bench.
 pub fn rebuild_in(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
     rebuild_noted(bench, lower, &Catalogue::in_memory().unwrap())
 }
 
-/// The same with a catalogue that says something already, or that somebody wants to see.
+/// Like [`rebuild_in`], with a catalogue that is not empty or that the test examines.
 pub fn rebuild_noted(
     bench: &Bench,
     lower: &Arc<dyn FileSystem>,
@@ -34,14 +34,14 @@ pub fn rebuild_noted(
         .unwrap()
 }
 
-/// A directory in memory in which a tree can be made.
+/// Makes a directory in memory for a rebuild.
 pub fn empty_tree() -> Arc<dyn FileSystem> {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     lower
 }
 
-/// A tier over a tree that was made again, with the archives that it was made of.
+/// Makes a tier over a rebuilt tree, with the archives that it was rebuilt from.
 pub fn fresh_over(bench: &Bench, lower: Arc<dyn FileSystem>) -> Bench {
     let fresh = Bench::over(lower);
     for archive in &bench.archives {
@@ -50,7 +50,7 @@ pub fn fresh_over(bench: &Bench, lower: Arc<dyn FileSystem>) -> Bench {
     fresh
 }
 
-/// Whether files of a tree that was made again are what they were.
+/// Checks that the files of a rebuilt tree have their contents.
 #[track_caller]
 fn are_whole(bench: &Bench, lower: Arc<dyn FileSystem>, numbers: impl IntoIterator<Item = u64>) {
     let fresh = fresh_over(bench, lower);
@@ -82,7 +82,8 @@ fn lost_member_of_a_bundle_is_repaired_from_another_copy() {
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }
 
-/// The tree was walked while the files were told that they are archived: it knows it of some.
+/// The tree was archived while the files were being marked, so it names the objects of some of them
+/// only.
 #[test]
 fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();
@@ -121,7 +122,7 @@ fn damaged_member_is_read_from_the_other_archive() {
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.younger, report.kept, report.problems.len()), (4, 0, 1), "{report:?}");
     are_whole(&bench, lower, 0..4);
-    // A scan asks both, too.
+    // A scan reads both copies too.
     for number in 0..4 {
         Client::new(&*bench.lower).unlink(Ino::ROOT, format!("file{number}")).unwrap();
     }
@@ -130,7 +131,7 @@ fn damaged_member_is_read_from_the_other_archive() {
     assert_eq!((scanned.unneeded, scanned.damaged.len()), (4, 1), "{scanned:?}");
 }
 
-/// The bytes of a container in one of the archives.
+/// Returns the bytes of a container in one of the archives.
 fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     let archive = &bench.archives[archive];
     let mut bytes = vec![0; archive.length((ContainerKind::Files, container)).unwrap() as usize];
@@ -138,7 +139,7 @@ fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     bytes
 }
 
-/// A copy that was cut off mends what it has, and cuts nothing off.
+/// A copy that was cut off is used for repairs, but does not shorten other copies.
 #[test]
 fn a_copy_that_was_cut_off_shortens_no_other() {
     let bench = two_copies();
@@ -159,7 +160,7 @@ fn a_copy_that_was_cut_off_shortens_no_other() {
     all_are_right(&bench, 0..4);
 }
 
-/// The end is where who has an archive alone looks for the list.
+/// A rebuild searches for the list at the end.
 #[test]
 fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let bench = two_copies();
@@ -176,7 +177,7 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     }
 }
 
-/// A disk that was full, say: what is before the end stays, in the last chunk, too.
+/// For example on a full disk. The bytes before the cut are kept, even in the last chunk.
 #[test]
 fn of_copies_that_are_all_cut_off_what_they_have_stays() {
     let bench = two_copies();
@@ -199,7 +200,7 @@ fn of_copies_that_are_all_cut_off_what_they_have_stays() {
     }
 }
 
-/// The container of one archive with a list that says of the last member that it is longer.
+/// Returns a container of one archive with a list in which the last member is longer.
 fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Vec<u8> {
     let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
     let length = whole.len() as u64;
@@ -210,11 +211,12 @@ fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Ve
     let list = ObjectReader::open_any(&archive, ContainerKind::Files, location).unwrap();
     let bundle = enclose(list.heading(), &members, &[]).unwrap();
     let (crafted, own) = (&bundle[..bundle.len() / 2], contents.list_bytes as usize);
-    // Where the end is damaged, the list at the beginning tells.
+    // The end is damaged, so the list at the beginning is used.
     [crafted, &whole[own..whole.len() - own], &[0; 100]].concat()
 }
 
-/// Whoever made one archive to do harm grows no container of another one, healthy or not.
+/// A malicious archive can't make the containers of another one grow, whether they are intact or
+/// not.
 #[test]
 fn a_list_that_somebody_made_up_fills_no_other_archive() {
     for more in [16 << 20, 100 << 20] {
@@ -226,7 +228,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
         bench.archives[1].put((ContainerKind::Files, first.container), crafted);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
-        // Its damaged part is repaired, and its list says what belongs to it.
+        // Its damaged part is repaired, and its own list determines its contents.
         bench.archives[0].damage_at(first.container, first.offset + 300);
         bench.archives[0].damage_at(first.container, whole.len() as u64 - 20);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
@@ -234,7 +236,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
     }
 }
 
-/// A container with one object is as long as that, however long another copy is.
+/// A container of one object is as long as this object, however long another copy is.
 #[test]
 fn bytes_after_an_object_are_not_copied() {
     let bench = two_copies();
@@ -249,7 +251,7 @@ fn bytes_after_an_object_are_not_copied() {
     assert!(bytes_of(&bench, 0, place.container) == whole);
 }
 
-/// Nobody wants back what expired while it was read.
+/// An object that expired while it was read is not needed any longer.
 #[test]
 fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
     let bench = two_copies();
@@ -271,8 +273,8 @@ fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
     assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
 }
 
-/// A scrub may take days, and who kept the catalogue as it was at the beginning would keep all
-/// space of its file from being used again.
+/// A scrub may take days. A snapshot of the catalogue from its beginning would prevent the file of
+/// the catalogue from reusing any space.
 #[test]
 fn object_deleted_before_the_scrub_reaches_it_is_not_read() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Released files show poison below and no zeros, where blocks can be shared.
+//! Released files show poison below instead of zeros, if blocks can be shared.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ fn change(bench: &Bench, ino: Ino, deed: impl FnOnce(&File<'_>)) {
     file.close().unwrap();
 }
 
-/// Sizes around pages, blocks and sources of poison.
+/// Sizes close to multiples of pages, blocks and sources of poison.
 const SIZES: [u64; 11] = [
     1,
     511,
@@ -77,14 +77,15 @@ fn released_file_is_poison_below_to_its_last_byte() {
     }
 }
 
-/// The end of a file is shared with a file that ends there; where that is refused, it is written.
+/// The end of a file is shared with a source that ends there too. If this is refused, it is
+/// written.
 #[test]
 fn all_is_freed_but_an_end_that_cant_be_shared() {
     for (size, clones, tail) in [
         (10 * MIB, u64::MAX, 0),
         (10 * MIB + 100, u64::MAX, 0),
         (100, u64::MAX, 0),
-        // One shows that blocks can be shared here.
+        // One successful call shows that blocks can be shared here.
         (100, 1, 100),
         (PAGE + 100, 2, 100),
     ] {
@@ -100,7 +101,7 @@ fn all_is_freed_but_an_end_that_cant_be_shared() {
     }
 }
 
-/// Where blocks can't be shared, a tier that asks for poison is as one that does not.
+/// If blocks can't be shared, the setting has no effect.
 #[test]
 fn nothing_is_kept_for_poison_where_blocks_cant_be_shared() {
     let free_bytes = [false, true].map(|poison| {
@@ -115,7 +116,7 @@ fn nothing_is_kept_for_poison_where_blocks_cant_be_shared() {
     assert_eq!(free_bytes[0], free_bytes[1]);
 }
 
-/// What somebody does to the file below, and what is to be read afterwards.
+/// A change of the file below, and the expected contents.
 struct Deed {
     what: &'static str,
     size: u64,
@@ -220,7 +221,7 @@ fn changes_below_are_told_from_poison_and_stay() {
             bench.client().contents(ino).map(drop).unwrap();
             bench.archive(ino, "file").unwrap();
             bench.release(ino, "file").unwrap();
-            // A block that is one hole is not released.
+            // A block that is a hole is not released.
             let blocks = bench.below().contents(ino).unwrap();
             let mut blocks = blocks.chunks(MIB as usize).zip(expected.chunks(MIB as usize));
             let is_right = |(below, data): (&[u8], &[u8])| {
@@ -242,7 +243,7 @@ impl Deed {
     }
 }
 
-/// A change whose time was set back shows itself by its bytes.
+/// A change whose time was set back is found by its bytes.
 #[test]
 fn change_below_with_its_time_set_back_stays() {
     let mut bench = bench();
@@ -301,7 +302,7 @@ fn poison_is_data_to_programs_and_recalled_zeros_are_holes_again() {
     assert!(client.contents(ino).unwrap() == data);
 }
 
-/// Poison in archived bytes is data.
+/// Bytes in the archive that equal poison are data.
 #[test]
 fn file_that_holds_the_text_goes_and_comes_back() {
     let bench = bench();
@@ -325,7 +326,7 @@ fn holes_and_poison_live_together() {
     let client = bench.client();
     let poison = bench.offline(&client, "poison", &data);
     assert!(is_poisoned(&bench, poison));
-    // A file keeps what it has until all of it is here.
+    // A file keeps its kind of placeholder until it is completely resident.
     for (ino, name) in [(holes, "holes"), (poison, "poison")] {
         let file = client.open(ino, OpenMode::empty()).unwrap();
         assert!(file.read(MIB, MIB as usize).unwrap() == data[MIB as usize..2 * MIB as usize]);
@@ -341,7 +342,7 @@ fn holes_and_poison_live_together() {
     }
 }
 
-/// What a file system answers when it is tried, at the first file and in the middle of one.
+/// The error occurs at the trial, at the first file, or within a file.
 #[test]
 fn refused_clone_leaves_holes_or_the_bytes() {
     for refusal in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOSPC, Errno::IO] {
@@ -375,7 +376,7 @@ fn poison_can_be_turned_off() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// Readers of a tree that must not change see what was changed below, zeros too.
+/// Readers of a read-only tree see changes made below, including zeros.
 #[test]
 fn read_only_tier_tells_changes_from_poison() {
     let mut bench = bench();

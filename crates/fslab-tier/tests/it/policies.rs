@@ -1,4 +1,4 @@
-//! What a policy does, in which order, and what it says of that.
+//! The actions of a policy, their order, and their reports.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const RELEASE: &str = "[[rule]]\naction = 'release'\n";
 
-/// A tree that tells which files were freed, and how many containers the archive had by then; one
-/// inode of it may be out of reach, or one of its xattrs.
+/// A tree that records which files were freed, and how many containers the archive had then. An
+/// inode or one of its xattrs may be made unreadable.
 #[derive(Default)]
 struct Watched {
     memory: MemFs,
@@ -81,7 +81,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// What is told of a command.
+/// Returns the events of a command.
 fn told(bench: &Bench, command: &Command) -> Vec<Event> {
     let mut told = Vec::new();
     let mut tell = |event| {
@@ -106,7 +106,7 @@ fn problems(told: &[Event]) -> Vec<&str> {
     problems
 }
 
-/// Figures of a run of which nothing goes wrong, by their names.
+/// Returns figures of a run without problems, by name.
 #[track_caller]
 fn figures<const N: usize>(bench: &Bench, command: &Command, names: [&str; N]) -> [u64; N] {
     let told = told(bench, command);
@@ -116,7 +116,7 @@ fn figures<const N: usize>(bench: &Bench, command: &Command, names: [&str; N]) -
 
 const GONE: [&str; 3] = ["archived", "released", "released_bytes"];
 
-/// A file that was used at some time, in seconds since 1970.
+/// Makes a file with this access and modification time, in seconds since 1970.
 fn used(client: &Client<'_>, name: &str, data: &[u8], used: i64) -> Ino {
     let ino = client.file(Ino::ROOT, name, data).unwrap();
     let time = Some(SetTime::To(Timestamp { seconds: used, nanoseconds: 0 }));
@@ -125,8 +125,8 @@ fn used(client: &Client<'_>, name: &str, data: &[u8], used: i64) -> Ino {
     ino
 }
 
-/// Above the mark, space comes before copies: nothing waits for what is yet to be archived. What
-/// was used longest ago goes first, and only as much as must.
+/// Above the high watermark, archived files are released before others are archived. The least
+/// recently used ones are released first, and only as many as necessary.
 #[test]
 fn archived_files_are_released_first_least_recently_used_first() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -152,7 +152,7 @@ fn archived_files_are_released_first_least_recently_used_first() {
     assert_eq!(bench.archives[0].containers(), 9);
 }
 
-/// What a run has archived itself goes, too, where what was archived before is not enough.
+/// Files that the run has archived are released too, if those archived before are not enough.
 #[test]
 fn newly_archived_files_are_released_if_space_is_short() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -184,7 +184,7 @@ fn a_file_of_several_names_counts_once() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), all), expected);
 }
 
-/// A hole frees nothing, and is no reason to stop above the mark.
+/// A hole frees no space, so the run continues until the low watermark is reached.
 #[test]
 fn freed_space_is_counted_in_blocks_not_length() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -209,7 +209,7 @@ fn freed_space_is_counted_in_blocks_not_length() {
     assert_eq!(freed, [sparse, next]);
 }
 
-/// More than are remembered at once go all the same, in one run.
+/// One run releases more files than it remembers at a time.
 #[test]
 fn however_many_files_may_go_all_are_counted() {
     const FILES: u64 = 100_001;
@@ -228,7 +228,7 @@ fn however_many_files_may_go_all_are_counted() {
     assert_eq!(figures(&bench, &policy(&rules, true), GONE), expected);
 }
 
-/// Nothing is wrong with a file that somebody uses, nor with one that is another's.
+/// A file that is in use, or belongs to another user, is not a problem.
 #[test]
 fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
     let lower = Arc::new(MemFs::default());
@@ -280,7 +280,7 @@ fn file_edited_below_the_mount_is_archived_again() {
     assert_eq!(figures(&bench, &archive, ["archived"]), [0]);
 }
 
-/// What truly fails is a problem, of that file alone; a scan takes nothing for unneeded then.
+/// A failure is a problem of that file only. A scan then finds no object unneeded.
 #[test]
 fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
     let (lower, bench) = Watched::bench(100 * MIB);
@@ -309,7 +309,7 @@ fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
         assert!(problems[0].starts_with("bad: "), "{command:?}: {problems:?}");
         assert_eq!(told.len(), 1 + others, "{command:?}: {told:?}");
         assert!(bench.tier.scan(&own_request()).is_err());
-        // As it was before for the next one.
+        // Restores the previous state for the next command.
         if matches!(command, Command::Policy { dry_run: false, .. }) {
             for name in ["a", "c"] {
                 client
@@ -322,7 +322,7 @@ fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
     }
 }
 
-/// Whoever can't ask whether a file is pinned does not take its bytes.
+/// If it is unknown whether a file is pinned, it is not released.
 #[test]
 fn possibly_pinned_file_stays() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -335,7 +335,7 @@ fn possibly_pinned_file_stays() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), GONE), [0, 1, MIB]);
 }
 
-/// The rule may be what keeps the file.
+/// The rule may require that the file is kept.
 #[test]
 fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -347,7 +347,7 @@ fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
     assert_eq!((bench.archives[0].containers(), problems(&told).len()), (0, 1));
 }
 
-/// What went to an archive is no hole.
+/// Offline bytes are not holes.
 #[test]
 fn rules_match_file_type_and_owner() {
     let (_, bench) = Watched::bench(20 * MIB);

@@ -1,5 +1,5 @@
-//! What the kernel takes away from a program with each change of its bytes; the engine changes
-//! none.
+//! The privileges that the kernel removes from a program at each change of its bytes. The engine
+//! changes no bytes, so they stay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ const SET_ID: u32 = 0o6755;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system whose user is not root: it takes the set-id bits away with each change of bytes,
-/// too, and may refuse to give capabilities. Something happens at the next write.
+/// A file system for an ordinary user. It removes set-id bits too at each change of bytes, and may
+/// refuse to set capabilities. It calls a function at the next write.
 #[derive(Default)]
 struct Strict {
     memory: MemFs,
@@ -92,7 +92,7 @@ impl FileSystem for Strict {
     }
 }
 
-/// An archived file that may do more than who runs it.
+/// Makes an archived file with more privileges than its user.
 fn privileged(bench: &Bench, data: &[u8]) -> Ino {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", data).unwrap();
@@ -134,10 +134,10 @@ fn bytes_of_a_program_whose_capabilities_would_be_lost_stay() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// Takes rights away from a file.
+/// A function that removes privileges from a file.
 type Taking = fn(&Client<'_>, Ino) -> Result<()>;
 
-/// Whoever takes them away while a block comes back waits for it, and has the last word.
+/// A removal of privileges during a recall waits for the block, and takes effect after it.
 #[test]
 fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
     let (lower, bench) = Strict::bench();
@@ -155,10 +155,10 @@ fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
             let (fs, (done, is_done)) = (Arc::clone(&fs), mpsc::channel());
             threads.lock().push(std::thread::spawn(move || {
                 take(&Client::new(&*fs), ino).unwrap();
-                // Nobody listens where it had to wait for the block.
+                // If it had to wait for the block, the receiver has given up.
                 done.send(()).unwrap_or_default();
             }));
-            // Who does not wait for the block is done before it is there.
+            // A caller that does not wait for the block finishes before it is recalled.
             is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
         }
     }));

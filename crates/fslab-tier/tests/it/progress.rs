@@ -1,4 +1,4 @@
-//! What takes days tells what it finds at once, and how far it is.
+//! Long commands report results at once, and their progress.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::support::{Bench, Hands, MIB, TIER, noise};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Five files that are away, by a clock that the test moves.
+/// Makes five offline files, with a clock that the test moves.
 fn bench() -> (Bench, Arc<Hands>) {
     let hands = Arc::new(Hands::default());
     let bench = Bench::by_clock(Arc::new(MemFs::default()), Settings::of(TIER), 1, hands.clone());
@@ -87,7 +87,7 @@ fn a_scrub_keeps_to_its_rate() {
             hands.turn(Duration::from_millis(250));
             turned += Duration::from_millis(250);
         }
-        // The first goes at once.
+        // The first piece passes at once.
         assert!(turned >= Duration::from_secs(4), "{turned:?}");
     });
 }

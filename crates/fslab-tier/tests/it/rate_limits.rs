@@ -1,4 +1,4 @@
-//! How fast archives are read and written, by a clock that the tests move.
+//! Limits for reading and writing archives, with a clock that the tests move.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,8 +37,8 @@ fn pieces_go_when_those_before_them_would_have_gone_at_the_rate() {
     assert!(!limit.is_open());
 }
 
-/// Blocks were asked for in advance when a program comes and waits: the next block that the limit
-/// lets through is the program's.
+/// A program waits for a block after others were requested in advance. The next block that the
+/// limit allows is the program's.
 #[test]
 fn waiting_programs_come_before_bulk_recalls() {
     let (bench, hands) = bench(Settings { recall_rate: MIB, ..Settings::of(TIER) });
@@ -74,7 +74,7 @@ fn waiting_programs_come_before_bulk_recalls() {
     assert!(client.contents(bulk).unwrap() == all);
 }
 
-/// The last place first.
+/// An order that takes the last place first.
 #[derive(Debug, Default)]
 struct Backwards(Mutex<Vec<u64>>);
 
@@ -99,7 +99,7 @@ fn recalls_come_in_the_order_that_is_plugged_in_by_what_archives_say_of_position
         let command = Command::Recall { paths: vec![b"file".to_vec()], range: None, rate: 0 };
         let tier = &bench.tier;
         scope.spawn(move || execute(tier, &command, &own_request(), &mut |_| true).unwrap());
-        // One is under way, and all the others are there to choose from.
+        // One recall is running, and all others are waiting to be chosen.
         while faults.blocked.load(Ordering::SeqCst) == 0 || tier.queue().list().len() < 4 {
             std::thread::yield_now();
         }
@@ -120,7 +120,7 @@ fn archiving_and_a_run_of_recalls_take_the_time_that_their_limits_ask_for() {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &noise(92, 3 * MIB)).unwrap();
     let paths = || vec![b"file".to_vec()];
-    // Written and read back, and only the last piece is not waited for.
+    // The bytes are written and read back. Only the last piece causes no wait.
     let taken =
         time_of(&bench, &hands, Command::Archive { paths: paths(), rate: 0, bundled: None });
     assert!(taken >= Duration::from_millis(2400), "{taken:?}");
@@ -135,7 +135,7 @@ fn archiving_and_a_run_of_recalls_take_the_time_that_their_limits_ask_for() {
     assert!(client.contents(ino).unwrap() == noise(92, 3 * MIB)[..2 * MIB as usize]);
 }
 
-/// How far the clock must be turned until a command is done.
+/// Returns how far the clock must be moved until a command ends.
 fn time_of(bench: &Bench, hands: &Hands, command: Command) -> Duration {
     let begun_ns = hands.now_ns();
     std::thread::scope(|scope| {

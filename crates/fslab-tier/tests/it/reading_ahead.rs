@@ -1,4 +1,4 @@
-//! What is recalled ahead of programs that read in order, and of no others.
+//! Blocks that are recalled ahead of sequential readers, and of no other programs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,9 +27,9 @@ fn told(bench: &Bench, command: &Command) -> Vec<Event> {
     told
 }
 
-/// Blocks of the file that were asked for so far: those on their way, and those that came.
+/// Returns the number of requested blocks of the file: those being recalled, and those resident.
 fn asked(bench: &Bench) -> u64 {
-    // In this order none is missed that comes meanwhile.
+    // In this order, a block that is recalled meanwhile is not missed.
     let waiting = told(bench, &Command::Queue).len() as u64;
     let [Event::State(state)] =
         &told(bench, &Command::State { paths: vec![b"file".to_vec()], recursive: false })[..]
@@ -39,7 +39,7 @@ fn asked(bench: &Bench) -> u64 {
     waiting + state.resident_bytes / MIB
 }
 
-/// Nothing is on its way any more.
+/// Waits until no recalls are left.
 fn settle(bench: &Bench) {
     let until = Instant::now() + Duration::from_secs(60);
     while !told(bench, &Command::Queue).is_empty() {
@@ -54,7 +54,7 @@ fn slow() -> Bench {
     bench
 }
 
-/// Whatever was waited for, and whatever was here already when the reader came.
+/// This holds whether blocks were waited for, or were resident before they were read.
 #[test]
 fn sequential_reader_finds_its_blocks_requested() {
     let bench = slow();
@@ -77,7 +77,7 @@ fn sequential_reader_finds_its_blocks_requested() {
     }
 }
 
-/// Each has a place of his own.
+/// Each reader has its own position.
 #[test]
 fn two_readers_of_a_file_do_not_disturb_each_other() {
     let bench = slow();
@@ -105,7 +105,7 @@ fn random_reader_recalls_only_the_blocks_that_it_reads() {
     let mut random = rand_pcg::Pcg64::seed_from_u64(seed);
     let mut read = std::collections::HashSet::new();
     for _ in 0..BLOCKS / 2 {
-        // Not at the beginning, where who reads in order begins.
+        // Not at the beginning, where a sequential reader would begin.
         let place = random.random_range(1..BLOCKS * MIB - 1000);
         let end = place + 999;
         read.extend([place / MIB, end / MIB]);
@@ -115,7 +115,8 @@ fn random_reader_recalls_only_the_blocks_that_it_reads() {
     assert_eq!(asked(&bench), read.len() as u64);
 }
 
-/// Only reads of programs: who writes here and there does not read in order.
+/// Only reads of programs count: a program that writes at various offsets is not a sequential
+/// reader.
 #[test]
 fn nothing_is_recalled_ahead_of_who_writes() {
     let bench = slow();
@@ -128,7 +129,8 @@ fn nothing_is_recalled_ahead_of_who_writes() {
     assert_eq!(asked(&bench), 2);
 }
 
-/// Reads all of it, at most a piece in so long; answers seconds, and how many reads had to wait.
+/// Reads a whole file with a pause before each piece. Returns the seconds, and the number of reads
+/// that had to wait.
 fn read_in_order(client: &Client<'_>, ino: Ino, pause: Duration) -> (f64, usize) {
     const PIECE: u64 = MIB / 8;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The three losses: the catalogue, the disk, both.
+//! Rebuilds after the loss of the catalogue, the disk, or both.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn a_lost_catalogue_is_found_in_the_tree() {
     assert_eq!(client.contents(one).unwrap(), noise(30, MIB));
 }
 
-/// What a tree shows, without what a rebuild can't give back.
+/// Returns the contents of a tree, without what a rebuild can't restore.
 pub fn picture(fs: &dyn FileSystem) -> Vec<String> {
     let client = Client::new(fs);
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
         .unwrap()
 }
 
-/// Whoever can write to such an archive would have them by the next rebuild.
+/// Otherwise anybody who can write to such an archive would get them at the next rebuild.
 #[test]
 fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
     const DEVICE: u32 = 0x0103;
@@ -179,7 +179,7 @@ fn a_tree_is_made_again_from_an_archive_alone() {
     assert_eq!((report.lost.len(), report.problems.len(), report.older.len()), (0, 0, 0));
     assert_eq!((report.files, report.links, report.directories), (21, 4, 2), "{report:?}");
     let fresh = Bench { ..Bench::over(lower) };
-    // The archives of the lost disk serve the new one.
+    // The archives of the lost disk are used for the new one.
     bench.archives.iter().for_each(|archive| {
         fresh.tier.attach(Arc::clone(archive) as Arc<dyn Archive>);
     });
@@ -214,7 +214,7 @@ fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
 
 pub type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree whose listing lets somebody move a file from behind the walk to before it.
+/// A tree whose listing lets a test move a file from behind the walk to before it.
 #[derive(Default)]
 pub struct Moving {
     memory: MemFs,
@@ -223,7 +223,7 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// Where an inode is, by looking at everything in a directory.
+    /// Returns the path of an inode, by a walk over a directory.
     fn path_in(&self, directory: Ino, path: &Path, wanted: Ino) -> Option<PathBuf> {
         let client = Client::new(&self.memory);
         client.names(directory).unwrap().into_iter().find_map(|name| {
@@ -292,7 +292,8 @@ fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
     }
 }
 
-/// What is on its way while the tree is walked may be there only after the walk has been by.
+/// An object that is in transit during the walk may be recorded in a file only after the walk has
+/// passed it.
 #[test]
 fn a_tree_is_older_than_what_is_on_its_way() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Archives that answer errors, and what these say of whether they are still there.
+//! Errors of archives, and whether they mean that the archive is unavailable.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([2; 16]);
 
-/// An archive that answers some error where it is read from or written to, after so many reads.
+/// An archive whose reads and writes return an error, after a number of successful reads.
 struct Answers(Arc<dyn Archive>, Errno, AtomicU64);
 
 impl Answers {
@@ -89,7 +89,7 @@ fn errors_of_a_lost_server_or_disk_make_an_archive_unavailable() {
         (Errno::HOSTUNREACH, true),
         (Errno::NETUNREACH, true),
         (Errno::NODEV, true),
-        // Of one that is there.
+        // Errors of an available archive.
         (Errno::STALE, false),
         (Errno::NOENT, false),
         (Errno::IO, false),
@@ -134,7 +134,7 @@ fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
     assert!(!archive.look());
     let why = archive.why_unavailable().unwrap();
     assert!(why.contains("is being written by another fslab"), "{why}");
-    // What was read of the archive for it meanwhile may be another one's.
+    // The same path may meanwhile belong to another archive.
     assert_eq!(upload.write(b"hello").unwrap_err().kind(), io::ErrorKind::NotConnected);
     assert_eq!(upload.finish().unwrap_err().kind(), io::ErrorKind::NotConnected);
     hands.turn(LOOK_EVERY);
@@ -179,8 +179,8 @@ fn of_a_directory_that_is_gone_nothing_is_missing_and_nothing_is_removed() {
     assert!(archive.check().unwrap_err().to_string().contains(&format!("has archive {other}")));
 }
 
-/// Of two copies, the first damaged, whose archive is there, and the second in one that goes away
-/// after so many reads: what a scrub finds.
+/// Returns what a scrub finds if the first of two copies is damaged, and the second copy's archive
+/// becomes unavailable after this number of reads.
 fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
     let (settings, hands) =
         (Settings { copies: 2, ..Settings::of(TIER) }, Arc::new(Hands::default()));

@@ -1,4 +1,4 @@
-//! Releases of files that are used meanwhile, and of files that are mostly holes.
+//! Releases of files that are being used, and of files that consist mostly of holes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};
 
-/// Releases a file, and does something to it while the archive hangs.
+/// Releases a file, and calls a function while the archive hangs.
 fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result<Released> {
     let faults = bench.archives[0].faults();
     *faults.stalled.lock() = true;
@@ -24,7 +24,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
         let (done, is_done) = mpsc::channel();
         let using = scope.spawn(move || {
             deed();
-            // Nobody listens any more where it had to wait.
+            // If it had to wait, the receiver has given up.
             done.send(()).unwrap_or_default();
         });
         let waited = is_done.recv_timeout(Duration::from_secs(20));
@@ -69,8 +69,7 @@ fn users_of_a_file_do_not_wait_for_archives_that_a_release_asks() {
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree that counts how often it is asked for data and holes, and in which something is done when
-/// it is asked for the first time.
+/// A tree that counts the searches for data and holes, and calls a function at the first one.
 #[derive(Default)]
 struct Asked {
     memory: MemFs,
@@ -98,7 +97,7 @@ impl FileSystem for Asked {
     }
 }
 
-/// Its new version is in archives, too, but these were asked for the old one.
+/// The archives also have the new version, but they were asked about the old one.
 #[test]
 fn file_archived_anew_during_its_release_stays() {
     let lower = Arc::new(Asked::default());
@@ -127,7 +126,7 @@ fn holes_of_any_size_are_found_at_once() {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", b"begin").unwrap();
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    // In two blocks, behind two more that are data as a whole.
+    // Two blocks of data only, then a few bytes across the border of two more.
     file.write_all(1000 * MIB, &noise(92, 2 * MIB)).unwrap();
     file.write_all(1003 * MIB - 1, b"both").unwrap();
     file.truncate(4096 * MIB + 1).unwrap();
@@ -140,7 +139,7 @@ fn holes_of_any_size_are_found_at_once() {
     assert_eq!(bench.tier.release(ino, b"file", 0).unwrap().bytes, 0);
 }
 
-/// A residency can't name more.
+/// A residency can't name more runs.
 #[test]
 fn of_many_pieces_as_many_go_as_can_be_written_down() {
     const PIECES: u64 = 140;
@@ -159,7 +158,7 @@ fn of_many_pieces_as_many_go_as_can_be_written_down() {
     assert_eq!(bench.release(ino, "file").unwrap().bytes, 0);
 }
 
-/// Changes a file below and sets its time of modification back, as `touch -r` does.
+/// Changes a file below and restores its modification time, as `touch -r` does.
 fn change_unseen(bench: &Bench, ino: Ino, offset: u64, data: &[u8]) {
     let below = bench.below();
     let modified = below.attr(ino).unwrap().modified;
@@ -187,7 +186,8 @@ fn release_keeps_bytes_that_no_archive_has() {
     assert!(client.contents(ino).unwrap() == data);
 }
 
-/// A large file is compared and released piece by piece: only pieces that archives have go.
+/// A large file is compared and released piece by piece. Pieces that differ from the archive's
+/// stay.
 #[test]
 fn change_at_the_end_of_a_large_file_stays() {
     const BLOCKS: u64 = 70;

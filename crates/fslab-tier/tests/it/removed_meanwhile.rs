@@ -1,5 +1,5 @@
-//! Files that go, or change under another name, while they are on their way into archives: nothing
-//! is left of it.
+//! Files that are removed, or changed under another name, while they are being archived. The
+//! unfinished objects are removed.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::bundles::{contents, expire};
 use crate::concurrency::rows;
 use crate::support::{Bench, MIB, noise};
 
-/// Gathers a file, does something, and lets what was gathered go out; answers what failed.
+/// Adds a file to a bundle, calls a function, and finishes the bundle; returns the errors.
 fn gathered(bench: &Bench, deed: impl FnOnce()) -> Vec<String> {
     let request = own_request();
     let mut archiver = bench.tier.archiver(&request, None, None);
@@ -37,7 +37,7 @@ fn a_file_that_goes_while_it_waits_for_others_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// What was archived before goes with its name, and what comes behind does not take its place.
+/// The previous version is recorded as removed with its name. The later one does not replace it.
 #[test]
 fn a_version_that_comes_behind_its_file_leaves_the_one_before_removed() {
     let bench = Bench::new();
@@ -53,7 +53,7 @@ fn a_version_that_comes_behind_its_file_leaves_the_one_before_removed() {
     assert_eq!((expire(&bench).objects, bench.archives[0].containers()), (1, 0));
 }
 
-/// Its own path tells nothing of it any more.
+/// The path that it was archived from no longer leads to it.
 #[test]
 fn a_file_that_changes_under_another_name_leaves_no_object() {
     type Deed = fn(&Bench, Ino);
@@ -85,7 +85,7 @@ fn a_file_that_changes_under_another_name_leaves_no_object() {
         *faults.stalled.lock() = true;
         std::thread::scope(|scope| {
             let archiving = scope.spawn(|| bench.archive(ino, "file").map(drop));
-            // Written, and about to be read back.
+            // It is written, and about to be read back.
             while faults.blocked.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Files and directories that get other names while a scan walks.
+//! Files and directories that are renamed during a scan.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};
 
-/// What is done whenever an inode is looked at.
+/// A function that is called whenever an inode is accessed.
 type Habit = Box<dyn FnMut() + Send>;
 
-/// A tree in which something is done whenever one of its inodes is listed or asked for an xattr,
-/// and in which names can be given that are not found for a while.
+/// A tree that calls a function whenever an inode is listed or asked for an xattr. New names can be
+/// made invisible for some lookups.
 #[derive(Default)]
 struct Restless {
     memory: MemFs,
     habit: Mutex<Option<(Ino, Habit)>>,
-    /// How often that one was looked at.
+    /// How often this inode was accessed.
     looks: AtomicU64,
-    /// Lookups that fail after each renaming.
+    /// The number of lookups that fail after each rename.
     lost: AtomicU64,
     failing: AtomicU64,
 }
@@ -86,7 +86,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// Gives something another name and its own again.
+/// Renames a file or directory, and gives it its old name again.
 fn rename_twice(fs: &TierFs, parent: Ino, name: &str) {
     let client = Client::new(fs);
     client.rename(parent, name, parent, "another").unwrap();
@@ -106,7 +106,7 @@ fn a_scan_ends_though_a_file_gets_another_name_whenever_it_is_looked_at() {
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     *lower.habit.lock() = None;
-    // By the walk, and once behind it.
+    // The walk accesses it, and once more after its end.
     assert!(lower.looks.load(Ordering::SeqCst) < 10, "{:?}", lower.looks);
 }
 
@@ -141,7 +141,7 @@ fn states(bench: &Bench) -> Vec<ObjectState> {
     states
 }
 
-/// A file moves between where the walk was and where it comes to.
+/// A file moves from a directory not yet walked to one already walked.
 #[test]
 fn nothing_is_taken_for_unneeded_where_a_new_name_is_not_found() {
     let (lower, bench) = Restless::bench();
@@ -156,7 +156,7 @@ fn nothing_is_taken_for_unneeded_where_a_new_name_is_not_found() {
         Client::new(&*fs).rename(places[0], "file", places[1], "file").unwrap();
         places.reverse();
     });
-    // Where it was, and where it is.
+    // The lookups of the old and the new name fail.
     lower.lost.store(2, Ordering::SeqCst);
     let missed = bench.tier.scan(&own_request()).unwrap_err().to_string();
     assert!(missed.starts_with("not every file was seen"), "{missed}");

@@ -1,4 +1,4 @@
-//! Who may do what with files that are made again: who could before, and nobody else.
+//! Permissions of rebuilt files: the same users have access as before, and nobody else.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ fn list() -> Vec<u8> {
     bytes
 }
 
-/// A directory that hands a list down, with something of each kind in it that is older than that.
+/// Makes a directory with a default access list, and files of each kind in it that are older than
+/// the list.
 fn handing_down(bench: &Bench) -> Ino {
     let client = bench.client();
     let directory = client.mkdir_mode(Ino::ROOT, "directory", 0o750).unwrap().ino;
@@ -59,7 +60,7 @@ fn rebuilt_file_inherits_no_acl() {
     let before = picture(&*bench.fs);
     assert!(before.iter().any(|line| line.contains(ACCESS)), "{before:?}");
     let lower = empty_tree();
-    // Whoever made the new directory may have meant well.
+    // The new directory may have its own default access list.
     Client::new(&*lower).setxattr(Ino::ROOT, DEFAULT, &list()).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!(report.problems, Vec::<String>::new());
@@ -108,7 +109,7 @@ fn undeleted_file_inherits_no_acl() {
     assert!(client.getxattr(again.ino, ACCESS).is_err());
 }
 
-/// Both names of it get the later version, and nothing of what the earlier one had.
+/// Both names get the later version, without the xattrs of the earlier one.
 #[test]
 fn xattrs_of_an_earlier_version_are_replaced_by_the_later() {
     let bench = Bench::new();

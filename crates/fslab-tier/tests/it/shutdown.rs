@@ -1,4 +1,4 @@
-//! The end of an engine while others still have it do something.
+//! The end of an engine while it is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use fslab_vfs::{Ino, MemFs, OpenMode};
 use crate::concurrency::rows;
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// Ends the engine while something waits for an archive, which answers then.
+/// Shuts the engine down while a function waits for an archive. The archive answers afterwards.
 fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T + Send) -> T {
     *faults.stalled.lock() = true;
     std::thread::scope(|scope| {
@@ -25,7 +25,7 @@ fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T 
     })
 }
 
-/// The process may end before its time is set back, and nothing tells the next one.
+/// The process may end before the time is restored, and the next one could not notice this.
 #[test]
 fn a_block_that_comes_behind_the_end_stays_where_it_is() {
     let mut bench = Bench::new();
@@ -63,7 +63,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// Its name would not be durable, though the end was in order.
+/// Its name would not be durable, though the shutdown was orderly.
 #[test]
 fn nothing_is_undeleted_behind_the_end() {
     let bench = Bench::new();
@@ -77,7 +77,8 @@ fn nothing_is_undeleted_behind_the_end() {
     assert!(!bench.below().exists(Ino::ROOT, "again").unwrap());
 }
 
-/// More than its xattr can name: what was recalled is forgotten, and the end is in order.
+/// There are more runs than its xattr can hold. Recalled blocks are dropped, and the shutdown is
+/// orderly.
 #[test]
 fn a_changed_file_in_many_pieces_is_left_in_order_at_the_end() {
     const PIECES: u64 = 150;

@@ -1,4 +1,4 @@
-//! Files that are large, and holes for the most part.
+//! Files that are large and consist mostly of holes.
 
 use fslab_tier::Archived;
 use fslab_vfs::{Ino, OpenMode};
@@ -7,7 +7,7 @@ use crate::support::{Bench, MIB, noise};
 
 const GIB: u64 = 1 << 30;
 
-/// Of so many bytes, with some at the end.
+/// Makes a file of this size, with data at its end only.
 fn sparse(bench: &Bench, size: u64, data: &[u8]) -> Ino {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &[]).unwrap();
@@ -17,7 +17,7 @@ fn sparse(bench: &Bench, size: u64, data: &[u8]) -> Ino {
     ino
 }
 
-/// Anybody may make one, and it costs him nothing.
+/// Any user may make such a file at no cost.
 #[test]
 fn a_file_of_nothing_but_holes_is_not_archived_where_they_take_much() {
     let bench = Bench::new();
@@ -29,7 +29,7 @@ fn a_file_of_nothing_but_holes_is_not_archived_where_they_take_much() {
     assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Now { bytes: 4 });
 }
 
-/// Its table is more than is kept in memory.
+/// Its table exceeds the part that is kept in memory.
 #[test]
 fn a_file_of_many_blocks_goes_and_comes_back() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! A tier over memory or a directory, with archives in memory that can be made to fail.
+//! A tier over memory or a directory, with archives in memory that fail on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use rand::{Rng, SeedableRng};
 pub const TIER: Id = Id([0x77; 16]);
 pub const MIB: u64 = 1 << 20;
 
-/// A rebuild that leaves out nothing.
+/// Options of a rebuild that leaves out nothing.
 pub const TRUST: Options = Options { before: None, trust: true, poison: false };
 
-/// A date that a test can move.
+/// A calendar that a test can move.
 pub struct Dates(pub AtomicU64);
 
 impl Calendar for Dates {
@@ -63,16 +63,16 @@ impl Identities for Counted {
     }
 }
 
-/// A file system whose files can share blocks: what is cloned is copied.
+/// A file system whose files can share blocks. Cloned blocks are copied.
 pub struct Cloning {
     inner: Arc<dyn FileSystem>,
-    /// Calls that are answered by copying; those behind them fail.
+    /// The number of calls that succeed. Later ones fail.
     pub left: AtomicU64,
-    /// What these answer.
+    /// The error of these.
     pub refusal: Errno,
 }
 
-/// What file systems share at least.
+/// The smallest unit that file systems share.
 pub const PAGE: u64 = 4096;
 
 impl Cloning {
@@ -80,7 +80,7 @@ impl Cloning {
         Self::refusing(inner, u64::MAX, Errno::OPNOTSUPP)
     }
 
-    /// One that clones so often.
+    /// Makes one that clones this many times.
     pub fn refusing(inner: Arc<dyn FileSystem>, left: u64, refusal: Errno) -> Arc<Self> {
         Arc::new(Self { inner, left: AtomicU64::new(left), refusal })
     }
@@ -110,7 +110,7 @@ impl FileSystem for Cloning {
         let size = |ino, handle| -> fslab_vfs::Result<u64> {
             Ok(self.inner.getattr(&request, ino, Some(handle))?.size)
         };
-        // The end of a file is shared with one that does not go on there.
+        // The end of a file is only shared with a file that ends there too.
         let are_ends = from + length == size(source, source_handle)?
             && to + length >= size(target, target_handle)?;
         let is_whole = length.is_multiple_of(PAGE) || are_ends;
@@ -158,7 +158,7 @@ impl Bench {
         Self::made(lower, settings, archives, clock, Marks::Trusted)
     }
 
-    /// One whose marks are these.
+    /// Makes a bench with these xattrs.
     pub fn of(lower: Arc<dyn FileSystem>, settings: Settings, marks: Marks) -> Self {
         Self::made(lower, settings, 1, Arc::new(MonotonicClock), marks)
     }
@@ -189,7 +189,7 @@ impl Bench {
         Self { lower, archives, dates, around, tier, fs }
     }
 
-    /// Ends the engine and starts it again with an empty catalogue.
+    /// Shuts the engine down and starts it again with an empty catalogue.
     pub fn restart(&mut self) {
         let settings = self.tier.settings().clone();
         let catalogue = Catalogue::in_memory().unwrap();
@@ -213,7 +213,7 @@ impl Bench {
         self.tier.release(ino, path.as_bytes(), 0)
     }
 
-    /// A file in the root whose bytes are in the archive only.
+    /// Makes an offline file in the root.
     pub fn offline(&self, client: &Client<'_>, name: &str, data: &[u8]) -> Ino {
         let ino = client.file(Ino::ROOT, name, data).unwrap();
         assert!(matches!(self.archive(ino, name).unwrap(), Archived::Now { .. }));
@@ -221,19 +221,19 @@ impl Bench {
         ino
     }
 
-    /// Blocks of a file that are offline, as its xattr says.
+    /// Returns the offline blocks of a file, according to its xattr.
     pub fn offline_blocks(&self, ino: Ino) -> Vec<u64> {
         let known = self.around.marks.read(&*self.lower, ino).unwrap();
         known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
     }
 
-    /// Whether its xattr says that a file was changed since it was archived.
+    /// Returns whether a file was changed since it was archived, according to its xattr.
     pub fn is_changed(&self, ino: Ino) -> bool {
         let known = self.around.marks.read(&*self.lower, ino).unwrap();
         known.is_some_and(|known| known.changed)
     }
 
-    /// One of the engine's counters.
+    /// Returns one of the engine's counters.
     pub fn counted(&self, name: &str) -> u64 {
         let counts = self.tier.counts();
         counts.iter().find(|(found, ..)| *found == name).unwrap().2
@@ -257,7 +257,7 @@ pub fn open(
     open_over(lower, settings, archives, catalogue, around)
 }
 
-/// The same over any archives.
+/// Like [`open`], with any archives.
 pub fn open_over(
     lower: &Arc<dyn FileSystem>,
     settings: &Settings,
@@ -270,7 +270,7 @@ pub fn open_over(
     (Arc::clone(&tier), Arc::new(TierFs::new(tier)))
 }
 
-/// Bytes that no codec makes smaller, different for each seed.
+/// Returns incompressible bytes, different for each seed.
 pub fn noise(seed: u64, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     rand_pcg::Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);

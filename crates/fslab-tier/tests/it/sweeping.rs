@@ -1,4 +1,4 @@
-//! Recalls in the order in which they lie in a directory as an archive.
+//! Recalls in the order of positions in an archive that is a directory.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, TIER, open_over};
 
-/// A directory that tells what is read of it, and waits with that where it is told to.
+/// A directory that records its reads, and delays them on demand.
 struct Observed {
     directory: DirectoryArchive,
     is_held: Mutex<bool>,
@@ -94,13 +94,13 @@ struct Shelf {
     archive: Arc<Observed>,
     tier: Arc<Tier>,
     fs: Arc<TierFs>,
-    /// Where each file lies.
+    /// The place of each file.
     places: Vec<(String, Location)>,
 }
 
 impl Shelf {
-    /// Two bundles of files whose bytes are in a directory alone, one thread that recalls, and an
-    /// order by position.
+    /// Makes two bundles of offline files in a directory, one recalling thread, and an order by
+    /// position.
     fn new() -> Self {
         let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
         let root = scratch.path().join("archive");
@@ -141,7 +141,7 @@ impl Shelf {
         assert!(client.contents(ino).unwrap() == contents(number), "{name}");
     }
 
-    /// Files in the order in which the directory was asked for them.
+    /// Returns files in the order in which the directory was read.
     fn served(&self) -> Vec<&str> {
         let of = |(container, offset): &(Id, u64)| {
             let holds = |at: &Location| {
@@ -155,7 +155,7 @@ impl Shelf {
         served
     }
 
-    /// Waits until one recall is under way and so many more wait.
+    /// Waits until one recall is running and this number of recalls waits.
     fn wait_for(&self, waiting: usize) {
         let queue = self.tier.queue();
         while self.archive.held.load(Ordering::SeqCst) == 0 || queue.list().len() < waiting {
@@ -164,7 +164,7 @@ impl Shelf {
     }
 }
 
-/// Seven of them: the eighth turn would be that of the oldest.
+/// Only seven recalls: the eighth would be the turn of the oldest one.
 #[test]
 fn a_bundle_is_read_once_in_its_order_however_its_files_are_asked_for() {
     let shelf = Shelf::new();
@@ -180,7 +180,7 @@ fn a_bundle_is_read_once_in_its_order_however_its_files_are_asked_for() {
     assert_eq!(shelf.served(), ["a2", "a3", "b0", "b1", "b2", "a0", "a1"]);
 }
 
-/// So that there is something to choose from, and no thread that recalls is idle.
+/// So there are recalls to choose from, and no recalling thread is idle.
 #[test]
 fn bulk_recall_requests_many_files_at_once() {
     let shelf = Shelf::new();
@@ -193,7 +193,7 @@ fn bulk_recall_requests_many_files_at_once() {
         shelf.wait_for(5);
         shelf.archive.let_go();
     });
-    // Whichever was there when the thread looked for the first time came first.
+    // The recall that the thread found first was served first.
     let (served, mut turned) = (shelf.served(), vec!["a1", "a2", "a3", "b1", "b2", "b3"]);
     let first = turned.iter().position(|name| *name == served[0]).unwrap();
     turned.rotate_left(first);

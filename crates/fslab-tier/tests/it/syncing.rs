@@ -1,4 +1,4 @@
-//! Syncs of files below that fail, and what is lost without one.
+//! Failed syncs of files below, and losses without a sync.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,22 +15,22 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};
 
-/// A file system with a disk that fails once: what was written since the last sync is gone, which
-/// that sync alone tells, and it is shown until its pages are dropped, as kernels do.
+/// A file system with a disk that fails once. The bytes written since the last sync are lost, and
+/// only that sync reports it. As in kernels, they can still be read until their pages are dropped.
 #[derive(Default)]
 struct Lossy {
     memory: MemFs,
     fails: AtomicBool,
-    /// Files, offsets and lengths.
+    /// Files, offsets and lengths of the bytes written since the last sync.
     written: Mutex<Vec<(Ino, u64, u64)>>,
-    /// Of these, what is not on the disk though nobody says so any more.
+    /// Bytes that are not on the disk, without any further error.
     lost: Mutex<Vec<(Ino, u64, u64)>>,
-    /// Xattrs as they were at the last sync of their file.
+    /// Xattrs at the last sync of their file.
     synced: Mutex<HashMap<(Ino, OsString), Vec<u8>>>,
 }
 
 impl Lossy {
-    /// From here on it shows what is on the disk.
+    /// Drops the pages, so that reads return the bytes on the disk.
     fn evict(&self, ino: Ino) {
         let request = Request::default();
         let opened = self.memory.open(&request, ino, OpenMode::READ_WRITE).unwrap();
@@ -48,7 +48,7 @@ impl Lossy {
         self.written.lock().push((ino, offset, length));
     }
 
-    /// Bytes and xattrs of a file are as they were when it was synced.
+    /// Restores bytes and xattrs of a file to those at its last sync.
     fn cut_power(&self, ino: Ino) {
         self.lost.lock().append(&mut self.written.lock());
         self.evict(ino);
@@ -124,7 +124,7 @@ fn lossy() -> (Arc<Lossy>, Bench) {
     (lower, bench)
 }
 
-/// What is found is what was archived, or in blocks that somebody wrote to, these bytes.
+/// Checks that the bytes are the archived ones, or in overwritten blocks those of the write.
 fn check(found: &[u8], data: &[u8], other: &[u8], written: Range<usize>) {
     let block = MIB as usize;
     for (number, (found, data)) in found.chunks(block).zip(data.chunks(block)).enumerate() {
@@ -134,7 +134,7 @@ fn check(found: &[u8], data: &[u8], other: &[u8], written: Range<usize>) {
     assert_eq!(found.len(), data.len());
 }
 
-/// A file of blocks that were recalled when a sync failed, as `fail` has it.
+/// Checks a file whose recalled blocks are lost by a failed sync. `fail` causes the sync.
 fn lose_recalled(size: u64, fail: impl FnOnce(&File<'_>) -> Result<()>) {
     let (lower, mut bench) = lossy();
     let (data, other) = (noise(301, size), noise(302, MIB));
@@ -149,7 +149,7 @@ fn lose_recalled(size: u64, fail: impl FnOnce(&File<'_>) -> Result<()>) {
     assert!(parts() == expected);
     lower.evict(ino);
     assert!(parts() == expected);
-    // Nothing is said to be here, or to be durable, that may not be.
+    // No block may be recorded as resident or reported as durable that may be lost.
     assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
     if size > 3 * MIB {
         assert_eq!(file.write_all(2 * MIB, &other).unwrap_err().errno(), Errno::IO);
@@ -171,11 +171,11 @@ fn blocks_lost_by_a_failed_sync_are_recalled_again() {
     for size in [100_000, 4 * MIB, 4 * MIB + 100_000] {
         lose_recalled(size, |file| file.fsync(false));
     }
-    // The engine syncs before it says what is here.
+    // The engine syncs before it records which blocks are resident.
     lose_recalled(4 * MIB + 100_000, |file| file.write_all(MIB, &noise(302, MIB)));
 }
 
-/// Nobody hears of it but the log: the last user is gone.
+/// Only the log reports it, because the last user is gone.
 #[test]
 fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
     let (lower, mut bench) = lossy();
@@ -191,7 +191,7 @@ fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// The next opening looks anew, and what it writes is durable when it says so.
+/// The next open examines the file again, and later syncs are reliable.
 #[test]
 fn a_file_of_which_a_sync_failed_is_as_good_as_before_once_it_was_closed() {
     let (lower, mut bench) = lossy();
@@ -213,7 +213,7 @@ fn a_file_of_which_a_sync_failed_is_as_good_as_before_once_it_was_closed() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A tail that was cut off, and synced so, stays away when the file grows.
+/// After a truncation was synced, the removed blocks do not return when the file grows.
 #[test]
 fn truncated_blocks_stay_gone_after_a_power_cut() {
     let (lower, mut bench) = lossy();
@@ -232,7 +232,7 @@ fn truncated_blocks_stay_gone_after_a_power_cut() {
     assert!(bench.client().contents(ino).unwrap()[MIB as usize..].iter().all(|byte| *byte == 0));
 }
 
-/// What a program asked to be durable by the way in which it opened the file.
+/// A program opened the file for synchronous writes.
 #[test]
 fn holes_and_copies_of_who_writes_synchronously_are_durable() {
     for copies in [false, true] {
@@ -243,7 +243,7 @@ fn holes_and_copies_of_who_writes_synchronously_are_durable() {
         let mode = OpenMode::READ_WRITE | OpenMode::DATA_SYNC | OpenMode::SYNC;
         let file = client.open(ino, mode).unwrap();
         if copies {
-            // The first one brings the block here, which syncs the file in any case.
+            // The first copy recalls the block, which syncs the file in any case.
             for (name, data) in [("one", &data), ("other", &other)] {
                 let from = client.file(Ino::ROOT, name, data).unwrap();
                 let from = client.open(from, OpenMode::empty()).unwrap();
@@ -264,7 +264,7 @@ fn holes_and_copies_of_who_writes_synchronously_are_durable() {
     }
 }
 
-/// It tells of changes behind the mount while the file is in use.
+/// The time shows changes behind the mount while the file is in use.
 #[test]
 fn a_time_that_a_program_sets_hides_no_change_behind_the_mount() {
     let (_, bench) = lossy();

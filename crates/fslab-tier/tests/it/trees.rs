@@ -1,4 +1,4 @@
-//! Archived trees: what they name while the tree is in use, and what becomes of damaged ones.
+//! Archived trees: their contents while the tree is in use, and the treatment of damaged ones.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::{Moving, picture};
 use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 
-/// Identities, the maker of which archives the tree at some moment.
+/// A source of identities that archives the tree when a certain one is made.
 struct Meddling {
     counted: Counted,
-    /// How many are made before that, and the tier.
+    /// The number of identities until then, and the tier.
     at: Mutex<Option<(u64, Arc<Tier>)>>,
 }
 
@@ -40,7 +40,8 @@ impl Identities for Meddling {
     }
 }
 
-/// The container's identity is drawn before the version's number, the object's behind it.
+/// The identity of the container is made before the version's sequence, that of the object after
+/// it.
 #[test]
 fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
     for bundled in [0, 64 << 10] {
@@ -54,7 +55,7 @@ fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
         let (tier, fs) = open_over(&lower, &settings, archives, catalogue, &around);
         let client = Client::new(&*fs);
         client.file(Ino::ROOT, "file", &noise(1, 5000)).unwrap();
-        // The file, its container, and its object.
+        // The identities of the file, its container and its object.
         *meddling.at.lock() = Some((3, Arc::clone(&tier)));
         crate::bundles::do_all(&tier, &mut |_| {});
         assert!(meddling.at.lock().is_none(), "no tree was archived");
@@ -88,7 +89,7 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     put("behind", 3);
     bench.tier.archive_tree(&own_request()).unwrap();
     later();
-    // Younger than the tree, and wanted all the same.
+    // It is newer than the tree, but must be restored.
     change("behind", 4);
     let time = bench.around.calendar.now();
     later();
@@ -117,7 +118,7 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     assert_eq!(earlier, 3, "what is younger can come back");
     let (now, _) = made(None);
     found(&now, &[("behind", 4), ("changed", 5), ("new", 6)]);
-    // A later version is none of what was there then.
+    // A later version is not part of the state at that time.
     let mut earlier = Vec::new();
     let mut note = |row: ObjectRow| {
         if row.path == b"changed" && row.state == ObjectState::Replaced {
@@ -130,7 +131,7 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
     assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
 }
 
-/// Makes a tree as it was at some time.
+/// Rebuilds a tree as it was at some time.
 fn made_before(
     bench: &Bench,
     again: &Arc<dyn FileSystem>,
@@ -142,8 +143,8 @@ fn made_before(
     rebuild::rebuild(options, again, &archives, &catalogue, of, &request).unwrap()
 }
 
-/// What a tree knows of two directories, of which one is walked first, when somebody moves things
-/// from the one to the other in between; answers what the tree is then.
+/// Archives a tree of two directories while files are moved from one to the other during the walk.
+/// Returns the contents of the tree after this.
 fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
     let lower = Arc::new(Moving::default());
     let bench = Bench::over(lower.clone());
@@ -185,7 +186,7 @@ fn renamed_file_is_in_the_archived_tree_once() {
         assert_eq!((report.files, report.younger), (3, 0), "{from}: {report:?}");
         assert_eq!((report.problems.len(), report.lost.len()), (0, 0), "{from}: {report:?}");
         let fresh = fresh_over(&bench, lower);
-        // Who moves something changes the times of the directories.
+        // Moving files changes the times of the directories.
         let untimed = |lines: Vec<String>| -> Vec<String> {
             lines.into_iter().filter(|line| !line.contains(" Directory ")).collect()
         };
@@ -205,7 +206,7 @@ fn renamed_file_is_in_the_archived_tree_once() {
     }
 }
 
-/// A tree in memory in which one xattr can't be read.
+/// A tree in memory with an unreadable xattr.
 #[derive(Default)]
 struct Unreadable(MemFs);
 
@@ -251,7 +252,7 @@ fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let last = trees.iter().max_by_key(|(_, tree)| tree.sequence).unwrap();
     let mut bytes = vec![0; archive.length((kind, last.0)).unwrap() as usize];
     archive.read((kind, last.0), 0, &mut bytes).unwrap();
-    // Behind head and attributes, in the only block.
+    // After head and attributes, in the only block.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     archive.put((kind, last.0), bytes);
@@ -259,7 +260,7 @@ fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     assert_eq!(opened.len(), trees.len(), "the description was hit");
 }
 
-/// Files with a tree, and more of them with a later one.
+/// Makes files with a tree, and further files with a later tree.
 fn two_trees(archives: u8) -> Bench {
     let settings = Settings { copies: archives.into(), level: 0, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, archives);
@@ -314,7 +315,8 @@ fn a_tree_that_is_not_what_was_written_is_none() {
     assert_eq!(bench.archives[0].containers(), containers + 1);
 }
 
-/// The clock was ahead once, and the catalogue was lost since: with it what had been numbered.
+/// The clock was ahead at first. Later the catalogue was lost, and with it the last sequence
+/// number.
 #[test]
 fn later_versions_and_trees_are_later_whatever_the_clock_says_and_though_the_catalogue_is_lost() {
     for has_scanned in [true, false] {

@@ -1,4 +1,4 @@
-//! Archives that are unavailable for a while: not there yet, or gone while they are used.
+//! Archives that are unavailable for a while, from the beginning or during use.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 
-/// A tier whose first archive is not there when it begins, and whose second one is.
+/// A tier whose first archive is unavailable at the beginning, while the second one is available.
 struct Late {
     bench: Bench,
     hands: Arc<Hands>,
@@ -28,7 +28,7 @@ struct Late {
 }
 
 impl Late {
-    /// Made while both archives are there, which `fill` fills.
+    /// Makes the tier. `fill` is called while both archives are available.
     fn new(settings: Settings, fill: impl FnOnce(&Bench)) -> Self {
         let hands = Arc::new(Hands::default());
         let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());
@@ -45,7 +45,7 @@ impl Late {
         Self { bench, hands, place, tier, fs }
     }
 
-    /// One in which `file` is in the first archive alone.
+    /// Makes one with a `file` in the first archive only.
     fn with_a_file(settings: Settings) -> (Self, Ino) {
         let mut ino = Ino::ROOT;
         let late = Self::new(settings, |bench| {
@@ -61,7 +61,7 @@ impl Late {
     fn comes(&self) {
         self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
-        // Somebody may have looked just before.
+        // An attempt may have been made just before.
         while self.tier.archives().len() < 2 {
             self.hands.turn(Duration::from_secs(1));
             std::thread::sleep(Duration::from_millis(1));
@@ -82,13 +82,13 @@ impl Late {
     }
 }
 
-/// Where an archive should be.
+/// The place of an archive.
 #[derive(Default)]
 struct Place {
     is_there: AtomicBool,
-    /// How often somebody looked.
+    /// The number of attempts to open it.
     looks: AtomicU64,
-    /// Who looks does not come back before this is false.
+    /// Attempts hang until this is false.
     hangs: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
     assert!(late.tier.archive_states().unwrap()[0].attached);
-    // It stays, whatever its place says.
+    // It stays available, whatever is at its place.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
     assert_eq!(late.tier.archives().len(), 2);
@@ -206,7 +206,7 @@ fn a_changed_file_whose_other_bytes_are_away_holds_up_no_other() {
     assert!(matches!(late.archive(ino), Err(Error::NoCopy { .. })));
 }
 
-/// Ends who reads where a test fails.
+/// Interrupts the reader if a test fails.
 struct Signals<'a>(&'a AtomicU64);
 
 impl Drop for Signals<'_> {
@@ -217,7 +217,8 @@ impl Drop for Signals<'_> {
     }
 }
 
-/// Reads a file while something is done, once it waits; 1 in what that is given is a signal.
+/// Reads a file, and calls a function while the read waits. The function can interrupt the read by
+/// storing 1.
 fn while_it_waits(
     late: &Late,
     ino: Ino,
@@ -245,7 +246,7 @@ fn while_it_waits(
     read.map_err(|error| error.errno())
 }
 
-/// Whether somebody is told to wait for an archive that is away.
+/// Returns whether a recall is reported as waiting for an unavailable archive.
 fn waits(late: &Late) -> bool {
     told(late, &Command::Queue)
         .iter()
@@ -273,7 +274,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
 #[test]
 fn pauses_grow_and_end_when_somebody_else_finds_it() {
     let mut ino = Ino::ROOT;
-    // One block: nobody else looks.
+    // The file has one block, so there are no other attempts.
     let late = Late::new(usual(), |bench| {
         ino = bench.offline(&bench.client(), "file", &noise(1, MIB));
     });
@@ -306,7 +307,7 @@ fn patience_ends_for_what_is_away_as_for_what_is_slow() {
             late.hands.turn(Duration::from_secs(60));
         });
         assert_eq!(read.err(), Some(late_errno));
-        // Nobody waits for it any more, and it is asked for anew.
+        // The request is no longer waited for, and is made again.
         let read = while_it_waits(&late, ino, |_| late.comes());
         assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
     }
@@ -318,7 +319,7 @@ fn waiting_for_an_unavailable_archive_is_interruptible() {
     let read = while_it_waits(&late, ino, |signal| signal.store(1, Ordering::SeqCst));
     assert_eq!(read.err(), Some(Errno::INTR));
     let read = while_it_waits(&late, ino, |_| {
-        // What a thread is just looking at is not cancelled.
+        // A recall that a thread is processing is not cancelled.
         while !told(&late, &Command::Queue).is_empty() {
             told(&late, &Command::Cancel { paths: vec![b"file".to_vec()] });
         }
@@ -346,7 +347,7 @@ fn unavailable_archive_delays_no_other_recalls() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// Ends a hang where a test fails, too.
+/// Ends a hang on drop, so also after a failed test.
 struct Hang<'a>(&'a Place);
 
 impl<'a> Hang<'a> {
@@ -388,7 +389,7 @@ fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
         reader.join().unwrap()
     });
     assert!(other == noise(2, 2 * MIB));
-    // One looks, and nobody waits for him again.
+    // One thread tries to open the archive, and no caller waits for it again.
     late.hands.turn(LOOK_EVERY * 2);
     let begun = Instant::now();
     for _ in 0..1000 {
@@ -396,7 +397,7 @@ fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "not 200 ms each");
     assert_eq!(late.place.looks.load(Ordering::SeqCst), before + 1);
-    // Nor is the tier held up that ends.
+    // The shutdown of the tier is not delayed either.
     late.tier.shutdown().unwrap();
     late.place.is_there.store(true, Ordering::SeqCst);
     drop(hang);
@@ -420,7 +421,7 @@ fn available_archive_is_used_at_once_and_its_errors_reported() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// A tier of one copy, in two directories, the first of which goes away while it is used.
+/// A tier of one copy in two directories, the first of which becomes unavailable during use.
 struct Going {
     scratch: tempfile::TempDir,
     hands: Arc<Hands>,
@@ -451,7 +452,8 @@ impl Going {
         ino
     }
 
-    /// As when its disk is unmounted: the directory is there, and empty.
+    /// Makes the archive unavailable, as if its disk were unmounted: the directory exists and is
+    /// empty.
     fn goes(&self) {
         let first = self.scratch.path().join("first");
         fs::rename(&first, self.scratch.path().join("aside")).unwrap();
@@ -482,7 +484,7 @@ impl Going {
     }
 }
 
-/// Does what waits for nothing; where it does, it is ended, and the test fails.
+/// Calls a function that must not wait. If it waits, it is interrupted and the test fails.
 fn at_once<T: Send>(work: impl FnOnce(&Request) -> T + Send) -> T {
     let signal = Arc::new(AtomicU64::new(0));
     let cancellation = Cancellation::new(Arc::clone(&signal), 1);
@@ -555,7 +557,7 @@ fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
         }
         let aside = going.scratch.path().join("aside");
         let owner = going.tier.settings().tier;
-        // Who saw it go may have it for a moment.
+        // The caller that found the archive unavailable may keep it open for a moment.
         while DirectoryArchive::open(&aside, owner).is_err() {
             assert!(!reader.is_finished(), "nobody keeps what is gone");
             std::thread::yield_now();

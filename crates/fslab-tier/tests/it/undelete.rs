@@ -1,4 +1,4 @@
-//! Versions that come back as files.
+//! Versions that are restored as files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::bundles::{bundled, contents, expire, ino_of, replace, two_copies};
 use crate::parts::rebuild_in;
 use crate::support::Bench;
 
-/// The row of the version of a file that is in some state.
+/// Returns the row of the version of a file in a certain state.
 fn version(bench: &Bench, path: &str, state: ObjectState) -> ObjectRow {
     let mut found = Vec::new();
     let mut keep = |row: ObjectRow| {
@@ -28,7 +28,7 @@ fn version(bench: &Bench, path: &str, state: ObjectState) -> ObjectRow {
     found.remove(0)
 }
 
-/// Brings a version back under a name; answers what is told.
+/// Restores a version under a name; returns the events.
 fn undelete(bench: &Bench, row: &ObjectRow, path: &str) -> Vec<Event> {
     let command = Command::Undelete { object: row.version.object, path: path.into() };
     let mut told = Vec::new();
@@ -44,8 +44,8 @@ fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
     client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap()
 }
 
-/// What was undeleted and what it was a version of go their own ways: also where an archive alone
-/// tells of both, and the one has moved since.
+/// An undeleted file and the file that it was a version of are independent. This also holds in a
+/// rebuild from the archive alone, and after one object was moved.
 #[test]
 fn undeleted_file_has_an_identity_of_its_own() {
     let bench = Bench::new();
@@ -92,8 +92,7 @@ fn a_version_comes_back_from_whichever_copies_are_whole() {
     assert!(read(&client, "parts") == contents(1));
 }
 
-/// A tree in memory that counts how often everything in it was made durable. Owners can't be set
-/// there, as by an ordinary user.
+/// A tree in memory that counts its syncs. Owners can't be set there, as for an ordinary user.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,
@@ -124,14 +123,14 @@ impl FileSystem for Ordinary {
     }
 }
 
-/// A clean end says that all names are as they were, and no crash takes them back.
+/// An orderly shutdown records that all names are unchanged, so no crash may undo them.
 #[test]
 fn undeleted_file_is_durable_after_shutdown() {
     let lower = Arc::new(Ordinary::default());
     let mut bench = Bench::over(lower.clone());
     bench.offline(&bench.client(), "file", &contents(1));
     bench.client().unlink(Ino::ROOT, "file").unwrap();
-    // Whoever begins now has done nothing to the tree yet.
+    // A newly started engine has not changed the tree yet.
     bench.restart();
     bench.tier.scan(&own_request()).unwrap();
     let row = version(&bench, "file", ObjectState::Removed);
@@ -141,7 +140,7 @@ fn undeleted_file_is_durable_after_shutdown() {
     assert_eq!(lower.syncs.load(Ordering::SeqCst) - before, 1);
 }
 
-/// It is there and names the object, whatever it lacks.
+/// The file exists and names the object, even without some of its attributes.
 #[test]
 fn failed_undelete_keeps_the_object() {
     let bench = Bench::over(Arc::new(Ordinary::default()));
@@ -177,7 +176,7 @@ fn a_directory_that_was_emptied_comes_back_as_it_was_last() {
         client.unlink(parent, name).unwrap();
     }
     client.rmdir(directory, "deep").unwrap();
-    // What has a name of its own is not asked about.
+    // A file whose name is taken is not restored.
     client.unlink(directory, "stays").unwrap();
     client.file(directory, "stays", b"something else").unwrap();
     let command = Command::UndeleteAll { path: b"directory".to_vec() };

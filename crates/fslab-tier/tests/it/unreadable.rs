@@ -1,4 +1,4 @@
-//! What can't be read is not taken for nothing: objects that a file may name are kept.
+//! Unreadable files are not treated as missing: objects that a file may name are kept.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::expiry::seen_by_no_scan;
 use crate::support::{Bench, MIB, noise};
 
-/// What of a tree answers EIO.
+/// The parts of a tree that fail with EIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     /// The xattrs of files.
@@ -25,7 +25,7 @@ enum Broken {
     Names,
 }
 
-/// A tree of which some part can't be read for a while.
+/// A tree with a part that can't be read for a while.
 #[derive(Default)]
 struct Flaky {
     memory: MemFs,
@@ -56,13 +56,12 @@ impl FileSystem for Flaky {
 
 const CONTENTS: u64 = 71;
 
-/// A file whose bytes are in the archive alone, and of which the catalogue says that it went long
-/// ago.
+/// Makes an offline file that the catalogue calls removed long ago.
 fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // Nothing is in doubt from here on.
+    // From here on there are no doubtful files.
     bench.tier.scan(&own_request()).unwrap();
     let mut rows = Vec::new();
     let mut keep = |row: ObjectRow| {
@@ -100,7 +99,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree that knew nothing of the copies would in time take the place of those that do.
+/// A tree without the copies would in time replace the trees that name them.
 #[test]
 fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
     let lower = Arc::new(Flaky::default());
@@ -116,7 +115,7 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
     assert_eq!(rebuild::trees(&archive).unwrap().len(), 1);
 }
 
-/// Whoever changes how many copies are asked for has no other place than this file.
+/// Users change the number of copies in this file only.
 #[test]
 fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     let scratch = tempfile::tempdir().unwrap();
@@ -146,7 +145,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     Home::read(&home).unwrap();
 }
 
-/// TOML is text. What was half written would be taken for a home.
+/// TOML is text. A partly written file would be mistaken for a home.
 #[test]
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let scratch = tempfile::tempdir().unwrap();
@@ -162,7 +161,7 @@ fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let mut home = init(None).unwrap();
     assert!(home.attach(&of(b"second").into(), Id([9; 16]), key).is_err());
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 3);
-    // What stands there stays.
+    // The existing settings are unchanged.
     assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
 }
 
@@ -186,7 +185,7 @@ fn home_names_archives_whose_paths_are_no_text_by_url() {
     assert!(archives.iter().all(|archive| archive.why_unavailable().is_none()));
 }
 
-/// Homes that were made before archives had URLs name a path, which is taken as it stands.
+/// Homes made before archives had URLs contain a path, which is used literally.
 #[test]
 fn plain_path_of_an_earlier_home_is_a_directory() {
     let scratch = tempfile::tempdir().unwrap();
@@ -206,7 +205,7 @@ fn plain_path_of_an_earlier_home_is_a_directory() {
         let archives = home.archives(&Purpose::Read, &around).unwrap();
         assert!(archives.iter().all(|archive| archive.why_unavailable().is_none()));
         drop(archives);
-        // Once it is written anew, it has the URL.
+        // Once the settings are saved again, they contain the URL.
         home.ask_for_copies(1).unwrap();
         assert_eq!(std::fs::read_to_string(&settings).unwrap(), text);
     }

@@ -1,4 +1,5 @@
-//! Who waits for recalls, what is told of them, and who waits for their end.
+//! Programs that wait for recalls, how they are reported, and commands that wait for the end of
+//! recalls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use fslab_vfs::{
 
 use crate::support::{Bench, Hands, MIB, TIER, noise};
 
-/// Two blocks that are elsewhere, in an archive that does not answer, and one thread that asks it.
+/// Makes an offline file of two blocks in a hanging archive, with one recalling thread.
 fn stalled() -> (Bench, Ino) {
     stalled_by(Arc::new(MonotonicClock))
 }
@@ -27,7 +28,7 @@ fn stalled_by(clock: Arc<dyn Clock>) -> (Bench, Ino) {
     (bench, ino)
 }
 
-/// Lets the archive answer at its end, also that of a test which fails.
+/// Lets the archive answer on drop, so also after a failed test.
 struct Resumes<'a>(&'a Bench);
 
 impl Drop for Resumes<'_> {
@@ -45,7 +46,7 @@ fn told(bench: &Bench, command: &Command, request: &Request) -> (Vec<Event>, Opt
     (told, done.err())
 }
 
-/// Reads both blocks as process 77 of user 5 while something is done.
+/// Reads both blocks as process 77 of user 5, and calls a function during the read.
 fn while_it_is_read(bench: &Bench, ino: Ino, during: impl FnOnce()) -> Result<usize, Errno> {
     let credentials = Credentials { uid: 5, gid: 5 };
     let request = Request { credentials, pid: 77, ..own_request() };
@@ -101,7 +102,7 @@ fn gauges_tell_how_much_is_awaited_and_for_how_long() {
     assert!(gauges().eq([0, 0]), "{:?}", bench.tier.gauges());
 }
 
-/// It asks for nothing itself.
+/// The command itself requests nothing.
 #[test]
 fn wait_starts_no_recalls() {
     let (bench, ino) = stalled();
@@ -138,7 +139,7 @@ fn only_what_was_cancelled_is_told() {
         let [Event::Done { path, bytes: MIB, .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(path, "file");
     });
-    // What was begun is not cancelled, and the reader asks again for the other.
+    // The running recall is not cancelled. The reader requests the other block again.
     assert!(matches!(read, Ok(_) | Err(Errno::CANCELED)));
 }
 

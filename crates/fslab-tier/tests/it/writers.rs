@@ -1,4 +1,4 @@
-//! Trees of one tier that use one archive: one of them writes to it, the others read.
+//! Trees of one tier that use the same archive: one of them writes to it, the others only read it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn contents(name: &str) -> Vec<u8> {
     noise(name.len() as u64, length)
 }
 
-/// A tier with a tree whose files are away, and what else is made of its archive.
+/// A tier with a tree of offline files, and further trees made from its archive.
 struct World {
     scratch: tempfile::TempDir,
     bench: Bench,
@@ -37,7 +37,7 @@ struct Tree {
 }
 
 impl World {
-    /// Answers the first tree, too.
+    /// Also returns the first tree.
     fn new() -> (Self, Tree) {
         Self::of(Bench::new())
     }
@@ -73,7 +73,7 @@ impl World {
         (Arc::clone(&tier), TierFs::new(tier))
     }
 
-    /// Makes a tree of the archive, with a home of its own.
+    /// Rebuilds a tree from the archive, with a home of its own.
     fn made_again(&self, home: &str) -> Tree {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         self.made_again_in(lower, home)
@@ -99,7 +99,7 @@ impl World {
         Tree { lower, home }
     }
 
-    /// Copies a tree with its home, as a clone of the volumes that they are on.
+    /// Copies a tree with its home, as if their volumes were cloned.
     fn cloned(&self, tree: &Tree, home: &str) -> Tree {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let path = self.path(home);
@@ -129,7 +129,7 @@ impl World {
         tree.home.take_over(&self.path("archive").into(), &tree.lower, &self.bench.around)
     }
 
-    /// Everything in the archive that is not said of who uses it.
+    /// Returns the files in the archive with their lengths, except for the lease.
     fn stored(&self) -> Vec<(PathBuf, u64)> {
         let (mut places, mut found) = (vec![self.path("archive")], Vec::new());
         while let Some(place) = places.pop() {
@@ -174,7 +174,7 @@ fn remove_all(fs: &dyn FileSystem) {
     NAMES.iter().for_each(|name| Client::new(fs).unlink(Ino::ROOT, name).unwrap());
 }
 
-/// Why the tree only reads its archive.
+/// Returns why the tree may only read its archive.
 fn refusal(tier: &Tier) -> Option<String> {
     let states = tier.archive_states().unwrap();
     assert!(states.len() == 1 && states[0].attached, "{states:?}");
@@ -204,14 +204,14 @@ fn a_tree_that_is_made_again_takes_nothing_from_the_one_that_lives_on() {
     let rules = Some(("[[rule]]\naction = 'release'\n".to_owned(), "rules".to_owned()));
     is_refused(told(&tier, &Command::Policy { rules, dry_run: false }));
     remove_all(&tiered);
-    // Whichever of these it does, and however late.
+    // In any order of these commands, at any later time.
     for _ in 0..2 {
         assert_eq!(tier.scan(&own_request()).unwrap().missing, Vec::<String>::new());
         world.bench.dates.0.fetch_add(20 * WEEK, Ordering::SeqCst);
         is_refused(tier.expire(&own_request()));
         tier.round(&own_request());
     }
-    // What it knew of the archive stays known.
+    // The catalogue keeps its rows of the archive.
     let mut rows = 0;
     tier.catalogue()
         .for_each(&mut |_| {
@@ -230,12 +230,12 @@ fn a_tree_that_is_made_again_takes_nothing_from_the_one_that_lives_on() {
     tier.shutdown().unwrap();
 }
 
-/// What a clone keeps of each inode.
+/// A property of an inode that a clone keeps.
 fn by_size(attr: &Attr) -> Id {
     Id(u128::from(if attr.kind == FileKind::Directory { 0 } else { attr.size }).to_le_bytes())
 }
 
-/// Opens a tree, has it write if it may, and answers why it may not.
+/// Opens a tree and writes to its archive if it may; returns why it may not.
 fn written_by(world: &World, tree: &Tree) -> Option<String> {
     let (tier, tiered) = world.open(tree);
     let refusal = refusal(&tier);
@@ -261,7 +261,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
-    // Whichever of them comes first.
+    // In any order.
     assert_eq!(written_by(&world, &second), None);
     for _ in 0..2 {
         let refused = written_by(&world, &first).expect("a clone opened it since");
@@ -278,7 +278,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     assert_eq!(written_by(&world, &first), None);
 }
 
-/// A snapshot of the tree that is rolled back is a copy of what it was then.
+/// After a rollback, the tree is a copy of its state at the snapshot.
 #[test]
 fn tree_that_was_rolled_back_only_reads() {
     let mut bench = Bench::new();
@@ -319,7 +319,8 @@ fn take_over_moves_writing_to_one_tree_and_back() {
     }
 }
 
-/// A kill left an object on its way, and another tree has the archive since: it may be there.
+/// A kill left an unfinished object. Since then another tree took over the archive, so the object
+/// may exist in it.
 #[test]
 fn interrupted_upload_waits_until_the_tree_may_write_again() {
     let (world, first) = World::new();
@@ -362,7 +363,8 @@ fn a_tree_that_lost_its_home_or_its_catalogue_needs_to_take_nothing_over() {
     }
 }
 
-/// A tree whose root takes no xattr records nothing, and may be the one that another is made of.
+/// A tree whose root takes no xattr records nothing, and another tree may be rebuilt from its
+/// archive.
 #[test]
 fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     let (world, first) = World::new();
@@ -382,7 +384,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
         assert_eq!(refusal(&tier), None);
         tier.shutdown().unwrap();
         drop((tier, tiered));
-        // It is found out by what the archive says, or by what it does not.
+        // The other tree finds this out from the record in the archive, or from its absence.
         let (tier, tiered) = world.open(&second);
         assert!(refusal(&tier).is_some());
         tier.shutdown().unwrap();
@@ -399,7 +401,8 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     assert_eq!(refusal(&world.open(&first).0), None);
 }
 
-/// What lies in another tree's archive alone stays here until an own one has it.
+/// A file with a copy only in another tree's archive is not released until an archive of this tree
+/// has a copy.
 #[test]
 fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
     let (world, first) = World::new();
@@ -430,7 +433,7 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
         tier.release(ino, name.as_bytes(), 0)
     };
     assert!(release("small").unwrap().bytes > 0);
-    // A scrub found its only copy damaged.
+    // A scrub has found its only copy damaged.
     release("large").unwrap_err();
     assert!(!archive_all(&tier).unwrap().is_empty(), "to the archive of its own");
     assert!(release("large").unwrap().bytes > 0);

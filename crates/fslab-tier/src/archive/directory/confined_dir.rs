@@ -1,5 +1,5 @@
-//! Access to an archive's directory that never leaves it. The contents may come from anywhere:
-//! links lead nowhere else, pipes do not block, and reads are bounded.
+//! Access to an archive's directory that never leaves it. Its contents may come from anybody: links
+//! are not followed, pipes do not block, and the length of settings is limited.
 //!
 //! The user chose the path of the archive itself, so it may contain links.
 
@@ -16,19 +16,19 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::private::{DIRECTORY_MODE, FILE_MODE};
 
-/// The longest file with settings that is read, in bytes.
+/// The longest settings file that is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 64 << 10;
 
-/// A directory that is open.
+/// An open directory.
 pub(super) struct ConfinedDir(OwnedFd);
 
 impl ConfinedDir {
-    /// Opens a directory by a path that is trusted.
+    /// Opens a directory by a trusted path.
     ///
     /// # Errors
     /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        // To look beneath a directory, nobody needs to read it.
+        // Access to the files beneath a directory needs no permission to read it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?))
     }
@@ -36,15 +36,15 @@ impl ConfinedDir {
     /// Opens a directory beneath this one.
     ///
     /// # Errors
-    /// `NotADirectory` where something else is there.
+    /// `NotADirectory` if it is not a directory.
     pub(super) fn directory(&self, name: &str) -> io::Result<Self> {
         self.open_directory(name, OFlags::RDONLY).map(Self)
     }
 
-    /// Whether a directory is beneath this one, which need not be read for that.
+    /// Checks that there is a directory with this name beneath this one. It need not be readable.
     ///
     /// # Errors
-    /// `NotADirectory` where something else is there, `NotFound` where nothing is.
+    /// `NotADirectory` if it is something else, `NotFound` if it does not exist.
     pub(super) fn has_directory(&self, name: &str) -> io::Result<()> {
         self.open_directory(name, OFlags::PATH).map(drop)
     }
@@ -59,13 +59,13 @@ impl ConfinedDir {
         })
     }
 
-    /// Opens a file beneath this directory to read it.
+    /// Opens a file beneath this directory for reading.
     ///
     /// # Errors
-    /// `InvalidData` where it is none.
+    /// `InvalidData` if it is not a regular file.
     pub(super) fn file(&self, path: &Path) -> io::Result<File> {
-        // To open a device may do something already, and whoever opens a pipe waits for a writer:
-        // what was found to be a file is opened, whatever has its name by then.
+        // Opening a device may have side effects, and opening a pipe waits for a writer. So the
+        // type is checked first, and the same inode is opened, even if its name was replaced since.
         let found = self.regular(path)?;
         match File::open(format!("/proc/self/fd/{}", found.as_raw_fd())) {
             Err(error) if wants_name(&error) => {
@@ -76,23 +76,23 @@ impl ConfinedDir {
         }
     }
 
-    /// Bytes of a file beneath this directory.
+    /// Returns the length of a file beneath this directory, in bytes.
     ///
     /// # Errors
-    /// As [`Self::file`].
+    /// Like [`Self::file`].
     pub(super) fn length(&self, path: &Path) -> io::Result<u64> {
         Ok(self.regular(path)?.metadata()?.len())
     }
 
-    /// A file to ask about, not to read.
+    /// Opens a file for its attributes, not for reading.
     fn regular(&self, path: &Path) -> io::Result<File> {
         regular(self.resolve(path, OFlags::PATH)?.into())
     }
 
-    /// Reads a file with settings.
+    /// Reads a settings file.
     ///
     /// # Errors
-    /// `InvalidData` where it is none.
+    /// `InvalidData` if it is not a regular file, too long, or not UTF-8.
     pub(super) fn text(&self, name: &str) -> io::Result<String> {
         let mut text = String::new();
         let file = self.file(Path::new(name))?;
@@ -111,7 +111,7 @@ impl ConfinedDir {
         }
     }
 
-    /// What is in this directory.
+    /// Returns the names in this directory, without `.` and `..`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -124,7 +124,7 @@ impl ConfinedDir {
         }))
     }
 
-    /// Bytes of what has a name here; none of what is no file.
+    /// Returns the length of a file in bytes; 0 for anything but a regular file.
     ///
     /// # Errors
     /// Errors of the system.
@@ -134,10 +134,10 @@ impl ConfinedDir {
         Ok(if is_file { found.st_size as u64 } else { 0 })
     }
 
-    /// Makes a file to write to, where nothing has its name.
+    /// Makes a new file for writing.
     ///
     /// # Errors
-    /// `AlreadyExists` where something has.
+    /// `AlreadyExists` if the name exists.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(FILE_MODE);
@@ -147,12 +147,12 @@ impl ConfinedDir {
     /// Makes a directory.
     ///
     /// # Errors
-    /// `AlreadyExists` where something has its name.
+    /// `AlreadyExists` if the name exists.
     pub(super) fn make(&self, name: &str) -> io::Result<()> {
         Ok(mkdirat(&self.0, name, Mode::from_raw_mode(DIRECTORY_MODE))?)
     }
 
-    /// Moves a file to another directory, in the place of what has its name there.
+    /// Moves a file to another directory, and replaces a file of the same name there.
     ///
     /// # Errors
     /// Errors of the system.
@@ -160,15 +160,15 @@ impl ConfinedDir {
         Ok(renameat(&self.0, name, &to.0, name)?)
     }
 
-    /// Removes a file, or whatever else has its name.
+    /// Removes a file, of any type except a directory.
     ///
     /// # Errors
-    /// `NotFound` where nothing has.
+    /// `NotFound` if the name does not exist.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Makes its names durable.
+    /// Makes the names in this directory durable.
     ///
     /// # Errors
     /// Errors of the system.
@@ -177,14 +177,16 @@ impl ConfinedDir {
     }
 }
 
-/// Whether what was found can be opened by its name alone: somebody else has replaced it on a
-/// server, or this machine has no /proc.
+/// Returns whether a file can only be opened by its name: it was replaced on a server, or this
+/// machine has no `/proc`.
 fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }
 
+/// Returns a file if it is a regular file.
+///
 /// # Errors
-/// `InvalidData` where a file is none.
+/// `InvalidData` if it is not.
 pub(super) fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is no file")) }
 }

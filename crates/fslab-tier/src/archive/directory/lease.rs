@@ -16,11 +16,11 @@ use crate::private;
 
 pub(super) const LEASE: &str = "lease";
 
-/// What a tree may do with an archive.
+/// The access of a tree to an archive.
 pub(super) enum Right {
-    /// Write, as long as it has the lease.
+    /// Write, for as long as it holds the lease.
     Writes(File),
-    /// Read, because of this.
+    /// Read only, for this reason.
     Reads(String),
 }
 
@@ -36,7 +36,7 @@ pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
         }
         lease => lease?,
     };
-    // Somebody may have taken it over just before.
+    // Another tree may have taken over the archive just before the lease was taken.
     if let Some(refusal) = writer_record::refusal(root, writer, is_fresh)? {
         return Ok(Right::Reads(refusal));
     }
@@ -48,7 +48,7 @@ fn is_read_only(error: &Error) -> bool {
     matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Whether an archive has nothing that a tree could need.
+/// Returns whether an archive has no containers that a tree could need.
 pub(super) fn is_fresh(root: &Path) -> bool {
     let is_empty = |kind| {
         let place =
@@ -66,14 +66,15 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
     let opened = options.open(&path).and_then(regular);
     let lease = opened.map_err(Error::file(&path))?;
     let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
-    // A full archive can be read all the same.
+    // The lease also holds if the archive has no space for the signature.
     if let Err(error) = sign(&lease) {
         tracing::debug!(%error, "{}: does not say who holds it", path.display());
     }
     Ok(lease)
 }
 
-/// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
+/// Takes a shared lease. A copy of an archive may lack the file if empty files were omitted; then
+/// nobody writes to it.
 pub(super) fn share_lease(root: &Path) -> Result<Option<File>> {
     let path = root.join(LEASE);
     match ConfinedDir::at(root).and_then(|place| place.file(Path::new(LEASE))) {
@@ -101,7 +102,8 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
     }
 }
 
-/// Says in the lease who holds it, for who finds it held. Its time of modification says since when.
+/// Writes the holder's name to the lease, for the messages of others. The modification time is the
+/// time of the lease.
 fn sign(lease: &File) -> io::Result<()> {
     let system = rustix::system::uname();
     let (pid, host) = (std::process::id(), system.nodename().to_string_lossy());
@@ -109,7 +111,7 @@ fn sign(lease: &File) -> io::Result<()> {
     lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
 }
 
-/// The holder's signature in a lease; empty where the archive was full.
+/// Returns the holder's signature in a lease; empty if there was no space for it.
 fn signature(lease: &File) -> String {
     let mut bytes = [0; 128];
     let count = lease.read_at(&mut bytes, 0).unwrap_or(0);

@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 pub(super) const SETTINGS: &str = "archive.toml";
 pub(super) const VERSION: u32 = 1;
 
-/// Reads what a directory says of itself.
+/// Reads the description of the archive in a directory.
 ///
 /// # Errors
-/// Where it is no archive, or one of a later fslab.
+/// If there is no archive, or it is one of a later fslab.
 pub(super) fn describe(root: &Path) -> Result<ArchiveDescription> {
     let path = root.join(SETTINGS);
     let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
@@ -32,7 +32,7 @@ pub(super) fn describe(root: &Path) -> Result<ArchiveDescription> {
     Ok(description)
 }
 
-/// Reads a file with settings, or what a writer says of itself.
+/// Reads a settings file or the writer record.
 pub(super) fn read_settings(root: &Path, name: &str) -> io::Result<String> {
     ConfinedDir::at(root)?.text(name)
 }

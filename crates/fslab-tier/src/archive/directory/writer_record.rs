@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 const RECORD: &str = "writer.toml";
 
-/// Why a tree may only read an archive, as [`FoundRecord::refusal`] says.
+/// Returns why a tree may only read an archive; see [`FoundRecord::refusal`].
 pub(super) fn refusal(
     archive: &Path,
     writer: Option<&Writer>,
@@ -22,7 +22,7 @@ pub(super) fn refusal(
 ) -> Result<Option<String>> {
     let found = read(archive)?;
     let id = match &found {
-        // Without a record, nobody is asked what it opened.
+        // The identity is only needed to compare openings, which are in the record.
         FoundRecord::Tree(_) => describe(archive)?.id,
         FoundRecord::Nothing | FoundRecord::Damaged => Default::default(),
     };
@@ -38,8 +38,8 @@ fn read(archive: &Path) -> Result<FoundRecord> {
     }
 }
 
-/// Who writes to an archive, since when, and when it was opened last; none if it says nothing
-/// that can be read.
+/// Describes the writer of an archive, since when it writes, and the last opening. Returns `None`
+/// without a readable record.
 pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     match read(archive)? {
         FoundRecord::Tree(known) => Ok(Some(known.holder())),
@@ -47,13 +47,13 @@ pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Has an archive say that a tree writes to it from now on. The caller has its lease.
+/// Records that a tree is now the writer of an archive. The caller holds the lease.
 pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     write(archive, &WriterRecord::of_take_over(writer, describe(archive)?.id)?)
 }
 
-/// Has an archive say that its tree has opened it. A full archive says so later: what expires makes
-/// room.
+/// Records that a tree has opened an archive for writing. In a full archive this is done at a later
+/// opening, because expiry frees space.
 pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     let known = match read(archive)? {
         FoundRecord::Tree(known) => Some(known),
@@ -64,7 +64,7 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // What it said before still names this tree, which knows that opening, too.
+        // The previous record still names this tree, and the tree remembers the opening in it.
         Err(Error::File { source, .. }) if known.is_some() => {
             tracing::info!("{} can't say that it was opened: {source}", archive.display());
             Ok(())

@@ -1,4 +1,4 @@
-//! What is sealed comes back by any range, and whatever is done to it is noticed.
+//! Encrypted containers can be read by any range, and every change to them is detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,19 +44,19 @@ impl Bench {
 
     fn put(&self, container: Id, bytes: &[u8]) {
         let mut upload = self.sealed.begin((KIND, container)).unwrap();
-        // In pieces that fit no chunk.
+        // The size of a piece divides no chunk.
         bytes.chunks(40_001).for_each(|piece| upload.write(piece).unwrap());
         upload.finish().unwrap();
     }
 
-    /// As the archive has it.
+    /// Returns the encrypted bytes in the archive.
     fn raw(&self, container: Id) -> Vec<u8> {
         let mut bytes = vec![0; self.inner.length((KIND, container)).unwrap() as usize];
         self.inner.read((KIND, container), 0, &mut bytes).unwrap();
         bytes
     }
 
-    /// What is read of a range of a container that an archive has so.
+    /// Reads a range of a container whose encrypted bytes are `raw`.
     fn of_raw(raw: &[u8], container: Id, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a"));
         inner.put((KIND, container), raw.to_vec());

@@ -1,5 +1,5 @@
-//! The xattr that keeps the mode of a tree's root while the root is closed: four octal digits, so
-//! that `getfattr` and `chmod` are enough to open the tree without fslab.
+//! The xattr that keeps the mode of a tree's root while the root is closed. It holds four octal
+//! digits, so that `getfattr` and `chmod` are enough to open the tree without fslab.
 
 use std::ffi::OsStr;
 
@@ -9,17 +9,17 @@ use super::{Marks, get, set};
 use crate::lower::own_request;
 use crate::stored::format::MODE_NAMES;
 
-/// The bits that a mode of four octal digits has.
+/// The bits of a mode with four octal digits.
 const MODE_MAX: u32 = 0o7777;
 
 impl Marks {
-    /// The xattr that keeps the mode of a closed root.
+    /// Returns the name of the xattr that keeps the mode of a closed root.
     #[must_use]
     pub fn mode_name(self) -> &'static str {
         self.choose(MODE_NAMES)
     }
 
-    /// Returns the kept mode; none if none is kept or the root is another user's.
+    /// Returns the kept mode; `None` if there is no valid one, or the root is another user's.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -29,7 +29,7 @@ impl Marks {
         Ok(decode(&value).filter(|_| is_believed))
     }
 
-    /// Keeps a mode. It is durable once the root is synced.
+    /// Records a mode. It is durable once the root is synced.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -42,7 +42,7 @@ impl Marks {
         set(fs, request, self.mode_name(), &encode(mode))
     }
 
-    /// Keeps no mode any longer.
+    /// Removes the recorded mode.
     ///
     /// # Errors
     /// Errors of the file system below.

@@ -1,8 +1,8 @@
-//! The xattr by which copies of one tree are told from each other: a clone of its volume, or a
-//! snapshot that was rolled back, has all its xattrs, and the inode of its root.
+//! The xattr that distinguishes copies of one tree. A clone of its volume, or a snapshot that was
+//! rolled back, has all its xattrs, and the same inode of the root.
 //!
-//! Each opening of an archive to write has a number of its own, drawn at random, which the tree and
-//! the archive both keep. The tree keeps the one before, too: a crash leaves the archive with
+//! Each opening of an archive for writing has a random identity, which both the tree and the
+//! archive keep. The tree also keeps the previous one, because after a crash the archive may have
 //! either.
 
 use fslab_vfs::{FileSystem, Ino};
@@ -11,17 +11,17 @@ use super::{Marks, get, write_durably};
 use crate::id::Id;
 use crate::stored::format::{COPIES_MAX, OPENINGS_NAMES};
 
-/// Bytes of what is said of an archive.
+/// Bytes of the entry of an archive.
 const LENGTH: usize = 48;
 
-/// What a tree knows of an archive that it opened.
+/// A tree's record of an archive that it opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The archive.
     pub archive: Id,
     /// The opening before the last one.
     pub before: Id,
-    /// The last one.
+    /// The last opening.
     pub last: Id,
 }
 
@@ -41,8 +41,7 @@ impl Opening {
 }
 
 impl Marks {
-    /// What a tree knows of archives that it opened; none if its root says nothing that can
-    /// be read.
+    /// Returns a tree's records of the archives that it opened; empty if there is no valid xattr.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -53,8 +52,8 @@ impl Marks {
         Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
     }
 
-    /// Notes durably that a tree opens an archive. Of the archives that it opened before, those
-    /// are forgotten first that it opened the longest ago.
+    /// Records durably that a tree opens an archive. If there are too many archives, those that
+    /// were opened the longest ago are forgotten.
     ///
     /// # Errors
     /// Errors of the file system below.

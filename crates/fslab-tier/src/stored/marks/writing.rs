@@ -1,5 +1,5 @@
-//! The xattr by which trees of one tier are told from each other: a tree that is made again of
-//! archives has the tier's identity, and is another one than the tree that was there before.
+//! The xattr that distinguishes trees of one tier. A tree that is rebuilt from archives has the
+//! tier's identity, but is not the tree that was there before.
 
 use fslab_vfs::{Errno, FileSystem, Ino};
 
@@ -8,20 +8,21 @@ use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::format::WRITER_NAMES;
 
-/// The tree was made of archives.
+/// The tree was rebuilt from archives.
 const REBUILT: u8 = 1;
 
 /// Bytes of the xattr.
 const LENGTH: usize = 33;
 
-/// What a tree is known by to the archives that it writes to.
+/// The identity of a tree for the archives that it writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterMark {
     /// Its identity.
     pub id: Id,
-    /// Whether it was made of archives: another tree of the tier may be alive.
+    /// Whether it was rebuilt from archives. Then another tree of the tier may still be in use.
     pub is_rebuilt: bool,
-    /// The inode of its root: who copies a tree with its xattrs copies this too, and has another.
+    /// The inode of its root. A copy of the tree with its xattrs has the same value here, but
+    /// another inode.
     pub root: Id,
 }
 
@@ -43,7 +44,7 @@ impl WriterMark {
 }
 
 impl Marks {
-    /// What a tree is known by; none if its root says nothing that can be read.
+    /// Returns the identity of a tree; `None` if its root has no valid xattr.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -52,10 +53,10 @@ impl Marks {
         Ok(value.and_then(|value| WriterMark::decode(&value)))
     }
 
-    /// Records durably what a tree is known by.
+    /// Records the identity of a tree durably.
     ///
     /// # Errors
-    /// `EPERM` where the tree belongs to another user; errors of the file system below.
+    /// `EPERM` if the tree belongs to another user; errors of the file system below.
     pub fn write_writer(self, fs: &dyn FileSystem, mark: WriterMark) -> fslab_vfs::Result<()> {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());

@@ -1,5 +1,5 @@
-//! Planted bugs in the order in which a tier makes things durable: observers between the engine and
-//! the tree below, which do what a forgotten line would.
+//! Planted bugs in the order in which a tier makes data durable. Observers between the engine and
+//! the tree below have the effect of a missing line of code.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub struct Mutant {
     pub bug: &'static str,
     /// The script that finds it, counted from the fixed seed.
     pub script: u64,
-    /// Released files get poison, and not holes.
+    /// Whether released files get poison instead of holes.
     pub poison: bool,
     pub plant: Plant,
 }
 
-/// Puts it between the engine and the tree below.
+/// A function that puts the bug between the engine and the tree below.
 pub type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
 pub const MUTANTS: &[Mutant] = &[
@@ -74,7 +74,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// What an xattr said before and says now.
+/// The residencies before and after an xattr is set.
 struct Step {
     before: Option<Residency>,
     after: Residency,
@@ -93,7 +93,7 @@ impl Step {
         !self.before.as_ref().is_some_and(is_same)
     }
 
-    /// The same version, in another place.
+    /// Returns whether the same version has another object now.
     fn is_moved(&self) -> bool {
         self.before.as_ref().map(|before| &before.version).is_some_and(|before| {
             let after = &self.after.version;
@@ -115,17 +115,17 @@ impl Step {
 }
 
 enum Forgets {
-    /// A sync that is followed by such a step.
+    /// Skips a sync that is followed by such a step.
     SyncBefore(fn(&Step) -> bool),
-    /// A sync that follows such a step.
+    /// Skips a sync that follows such a step.
     SyncAfter(fn(&Step) -> bool),
-    /// A sync of everything that follows such a step.
+    /// Skips a sync of the whole file system that follows such a step.
     SyncOfAllAfter(fn(&Step) -> bool),
-    /// To say that blocks are on their way.
+    /// Does not record that blocks are being moved.
     Moving,
 }
 
-/// Leaves out what a forgotten line would.
+/// An observer with the effect of a missing line of code.
 struct Forgetful {
     forgets: Forgets,
     pending: Mutex<Pending>,
@@ -133,9 +133,9 @@ struct Forgetful {
 
 #[derive(Default)]
 struct Pending {
-    /// A sync that waits for what comes next.
+    /// A sync that is postponed until the next call.
     sync: Option<LateSync>,
-    /// The file whose xattr was just written in a way whose sync is forgotten.
+    /// The file whose xattr was just written, if its sync is to be skipped.
     forgotten: Option<Ino>,
 }
 
@@ -143,7 +143,7 @@ fn forgetful(inner: Arc<dyn FileSystem>, forgets: Forgets) -> Arc<dyn FileSystem
     with_bug(inner, Forgetful { forgets, pending: Mutex::default() })
 }
 
-/// What an xattr of the tier that is set changes.
+/// Returns the step if a call sets the residency of a file.
 fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Step> {
     let Call::SetXattr { name, value, .. } = call else { return None };
     if *name != Marks::Trusted.residency_name() {
@@ -155,7 +155,7 @@ fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) ->
 }
 
 impl Forgetful {
-    /// Something else comes: what waited is done, and nothing is forgotten of it.
+    /// Called for other calls: performs the postponed sync, and skips no further sync.
     fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
         pending.sync.map_or(Ok(()), |sync| sync.perform(below))
@@ -205,7 +205,7 @@ impl Forgetful {
         }
     }
 
-    /// Between an xattr and its sync the engine may have to open the file first.
+    /// The engine may have to open the file between setting an xattr and syncing it.
     fn open(&self, below: &dyn FileSystem, mode: OpenMode) -> Result<Verdict> {
         let is_between = mode.contains(OpenMode::READ_WRITE | OpenMode::NO_ACCESS_TIME);
         let forgotten = self.pending.lock().forgotten.filter(|_| is_between);

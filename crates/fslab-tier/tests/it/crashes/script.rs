@@ -1,4 +1,4 @@
-//! Random scripts over a tier, and what they promise: which bytes, times and names may be found
+//! Random scripts over a tier, and their promises: the bytes, times and names that may be found
 //! after a crash.
 
 use std::collections::BTreeMap;
@@ -17,45 +17,46 @@ use crate::support::MIB;
 
 pub const NAMES: [&str; 2] = ["a", "b"];
 
-/// Owners of files are counted from here: each has its own.
+/// The first number for owners of files. Each file has its own owner.
 const FIRST_OWNER: u32 = 1000;
 
-/// Files are a few blocks long, mostly holes: each written sector is looked at in many states.
+/// The largest file. Files have a few blocks, mostly holes, because each written sector is part of
+/// many states.
 const SIZE_MAX: u64 = 3 * MIB;
 
-/// One file through the script.
+/// The history of one file in the script.
 pub struct Story {
     bytes: History<Arc<Vec<u8>>>,
-    /// When it was last modified.
+    /// Its modification times.
     times: History<Timestamp>,
 }
 
-/// What was done, and when, counted in events of the file system below.
+/// The history of all files, by the events of the file system below.
 pub struct Diary {
     files: Vec<Story>,
     names: History<BTreeMap<&'static str, usize>>,
-    /// For readers of a failure: steps and the events at which they ended.
+    /// The steps, with the event at which each ended, for failure messages.
     pub steps: Vec<(usize, String)>,
 }
 
 impl Diary {
-    /// The files that a name may stand for after a crash; `None` where it may be nobody's.
+    /// Returns the files that a name may stand for after a crash; `None` if the name may not exist.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         self.names.allowed(point).map(|names| names.get(name).copied()).collect()
     }
 
-    /// What of a file may be found after a crash.
+    /// Returns the contents that a file may have after a crash.
     pub fn versions(&self, id: usize, point: usize) -> Vec<&[u8]> {
         self.files[id].bytes.allowed(point).map(|bytes| &bytes[..]).collect()
     }
 
-    /// Whether a file may have this time after a crash.
+    /// Returns whether a file may have this time after a crash.
     pub fn may_have_time(&self, id: usize, point: usize, time: Timestamp) -> bool {
         self.files[id].times.allowed(point).any(|allowed| *allowed == time)
     }
 }
 
-/// A script under way.
+/// A running script.
 pub struct Script<'a> {
     crash: &'a CrashFs,
     tier: Arc<Tier>,
@@ -68,7 +69,7 @@ pub struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Runs so many random steps.
+    /// Runs this number of random steps.
     pub fn run(
         crash: &'a CrashFs,
         tier: &Arc<Tier>,
@@ -118,18 +119,18 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// What makes the mark of a change matter.
+    /// Detects a missing mark of a change.
     fn change_what_is_archived(&mut self, id: usize, name: &'static str) -> String {
         let archived = [self.archive(name), self.sync(id)].join("; ");
         [archived, self.write(id)].join("; ")
     }
 
-    /// What makes the record before growth matter.
+    /// Detects a missing record of a truncation before growth.
     fn shrink_and_grow(&mut self, id: usize, name: &'static str) -> String {
         let away = [self.archive(name), self.release(name)].join("; ");
         let cut = self.random.random_range(0..2) * MIB + self.random.random_range(0..2) * 5000;
         let size = cut + self.random.random_range(1..2 * MIB);
-        // As long as the file is in use, its xattr lags behind.
+        // While the file is in use, its xattr may be out of date.
         let file = self.open(id, OpenMode::READ_WRITE);
         let shrunk = [self.resize(id, cut), self.sync(id)].join("; ");
         let stays = self.random.random_bool(0.5);
@@ -149,7 +150,7 @@ impl<'a> Script<'a> {
         format!("archive {name}: {:?}", self.tier.archive(ino, name.as_bytes(), &own_request()))
     }
 
-    /// All files go out together.
+    /// Archives all files in one bundle.
     fn bundle(&mut self) -> String {
         let (request, lower) = (own_request(), self.tier.lower());
         let mut archiver = self.tier.archiver(&request, None, Some(SIZE_MAX + MIB));
@@ -166,7 +167,7 @@ impl<'a> Script<'a> {
         said.join(" ")
     }
 
-    /// What makes a bundle mostly unneeded, so that the rest of it moves.
+    /// Makes most of a bundle unneeded, so that the rest is moved.
     fn leave_a_bundle(&mut self, id: usize, name: &'static str) -> String {
         let bundled = [self.bundle(), self.release(name)].join("; ");
         let changed = [self.write(id), self.archive(name)].join("; ");
@@ -177,7 +178,7 @@ impl<'a> Script<'a> {
         format!("expire: {:?}", self.tier.expire(&own_request()))
     }
 
-    /// One archive loses a container, or has it damaged.
+    /// Scrubs after one archive lost or damaged a container.
     fn scrub(&mut self) -> String {
         let archives = self.tier.archives();
         let archive = &archives[self.random.random_range(0..archives.len())];
@@ -248,7 +249,7 @@ impl<'a> Script<'a> {
         self.diary.names.complete();
     }
 
-    /// Notes a change of a file's bytes and time, and does it.
+    /// Records a change of a file's bytes and time, and makes it.
     fn change(&mut self, id: usize, new: Vec<u8>, work: impl FnOnce(&Self)) {
         let begun = self.crash.position();
         let story = &mut self.diary.files[id];
@@ -259,7 +260,7 @@ impl<'a> Script<'a> {
         self.note_time(id);
     }
 
-    /// Which time a change leaves is known behind it.
+    /// Records the time that a change left, which is known only afterwards.
     fn note_time(&mut self, id: usize) {
         let modified = self.client.attr(self.ino_of(id)).unwrap().modified;
         let times = &mut self.diary.files[id].times;
@@ -287,7 +288,7 @@ impl<'a> Script<'a> {
             (self.random.random_range(0..=most), self.random.random_range(1..2000))
         };
         let mut data = vec![0; length as usize];
-        // A whole block is mostly zeros, which are written all the same.
+        // A whole block is mostly zeros, which are written like other bytes.
         let random = data.len().min(3000);
         self.random.fill_bytes(&mut data[..random]);
         let end = (offset + length) as usize;
@@ -390,7 +391,7 @@ impl<'a> Script<'a> {
 
     fn rename(&mut self, name: &'static str) -> String {
         let other = other(name);
-        // To rename one name of a file to another does nothing.
+        // A rename from one name of a file to another of its names does nothing.
         if self.names.get(other) == self.names.get(name) {
             return self.unlink(name);
         }

@@ -1,5 +1,5 @@
-//! Everything that a crash leaves: the tree below, the archives, and the catalogue's storage, as
-//! they were at the same moment.
+//! The state that a crash leaves: the tree below, the archives, and the storage of the catalogue at
+//! the same moment.
 
 use std::io;
 use std::sync::Arc;
@@ -18,21 +18,22 @@ use std::time::Duration;
 use super::mutants::Plant;
 use crate::support::{Cloning, Counted, Dates, TIER};
 
-/// Identities are counted on in each life of the engine: none is given twice.
+/// The number of engines so far. Each uses a different range of identities, so that none is used
+/// twice.
 static LIVES: AtomicU64 = AtomicU64::new(1);
 
-/// A tree below a tier, its archives and its catalogue, all of which remember what they were.
+/// A tree below a tier, its archives and its catalogue, all with a record of their past states.
 pub struct World {
     pub crash: Arc<CrashFs>,
     archives: Vec<Arc<Watched>>,
     disk: Disk,
     moments: Arc<Mutex<Vec<Moment>>>,
     dates: Arc<Dates>,
-    /// Released files get poison, and not holes.
+    /// Whether released files get poison instead of holes.
     poison: bool,
 }
 
-/// What was durable beside the tree, from a position on.
+/// The durable state outside of the tree, from a position on.
 #[derive(Clone)]
 pub struct Moment {
     position: usize,
@@ -41,22 +42,22 @@ pub struct Moment {
     poison: bool,
 }
 
-/// An engine over a world or over what is left of one.
+/// An engine over a world, or over the remains of one after a crash.
 pub struct Life {
     pub tier: Arc<Tier>,
     pub fs: Arc<TierFs>,
 }
 
-/// Files are told apart by their owners: inodes have other numbers after a crash.
+/// Identifies files by their owners, because inode numbers change in a crash.
 fn by_owner(attr: &Attr) -> Id {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&attr.uid.to_le_bytes());
     Id(id)
 }
 
-/// Every archive takes a copy.
+/// Returns settings in which every archive takes a copy.
 fn settings(copies: usize, poison: bool) -> Settings {
-    // What nobody needs goes at the next expiry.
+    // Unneeded objects are deleted at the next expiry.
     Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, poison, ..Settings::of(TIER) }
 }
 
@@ -72,7 +73,7 @@ fn around(dates: &Arc<Dates>) -> Environment {
 }
 
 impl World {
-    /// A new tree, given to a tier with so many archives.
+    /// Makes a new tree of a tier with this number of archives.
     pub fn new(archives: u8, poison: bool) -> Self {
         let crash = CrashFs::default().following_times();
         Marks::Trusted.write_tree(&crash, &TreeMark::of(TIER)).unwrap();
@@ -82,7 +83,7 @@ impl World {
         Self::over(crash, &archives, Vec::new(), poison)
     }
 
-    /// What is left after a crash, to crash once more.
+    /// Makes a world from the remains after a crash, to crash once more.
     pub fn after(moment: &Moment, state: &State) -> Self {
         let archives: Vec<_> =
             moment.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
@@ -115,7 +116,7 @@ impl World {
         Self { crash, archives, disk, moments, dates, poison }
     }
 
-    /// The engine over the tree, with a planted bug between them where there is one.
+    /// Starts the engine over the tree, with a planted bug between them, if there is one.
     pub fn live(&self, plant: Option<Plant>) -> Life {
         let lower: Arc<dyn FileSystem> = Cloning::over(self.crash.clone());
         let lower = plant.map_or(Arc::clone(&lower), |plant| plant(lower));
@@ -123,7 +124,7 @@ impl World {
         start(lower, archives.collect(), self.disk.clone(), &self.dates, self.poison)
     }
 
-    /// Whether archives say of bundles that they are there before they are durable.
+    /// Sets whether archives report bundles as stored before they are durable.
     pub fn hasten(&self, is_planted: bool) {
         for archive in &self.archives {
             archive.inner.faults().hasty.store(is_planted, Ordering::SeqCst);
@@ -134,7 +135,7 @@ impl World {
         self.crash.log()
     }
 
-    /// What is left beside the tree after a crash at a point.
+    /// Returns the state outside of the tree after a crash at a point.
     pub fn moment(&self, point: usize) -> Moment {
         let moments = self.moments.lock();
         let last = moments.iter().rev().find(|moment| moment.position <= point);
@@ -147,7 +148,8 @@ impl Moment {
         self.position
     }
 
-    /// An engine over a tree, with copies of what is left beside it, or without the catalogue.
+    /// Starts an engine over a tree, with copies of the other remains, optionally without the
+    /// catalogue.
     pub fn live(
         &self,
         tree: Arc<dyn FileSystem>,
@@ -176,12 +178,12 @@ fn start(
     Life { fs: Arc::new(TierFs::new(Arc::clone(&tier))), tier }
 }
 
-/// Writes down what was durable beside the tree whenever that changes.
+/// Records the durable state outside of the tree at each change.
 #[derive(Clone)]
 struct Witness {
     crash: Arc<CrashFs>,
     archives: Vec<Arc<MemoryArchive>>,
-    /// The catalogue's storage as it was synced last.
+    /// The storage of the catalogue at its last sync.
     durable: Arc<Mutex<Vec<u8>>>,
     moments: Arc<Mutex<Vec<Moment>>>,
     poison: bool,
@@ -204,7 +206,7 @@ impl Witness {
     }
 }
 
-/// The storage of a catalogue: what was not synced is lost with the power.
+/// The storage of a catalogue. Bytes that were not synced are lost in a power failure.
 #[derive(Clone, Debug)]
 struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -244,7 +246,7 @@ impl redb::StorageBackend for Disk {
     }
 }
 
-/// An archive whose changes are seen.
+/// An archive whose changes are recorded.
 struct Watched {
     inner: Arc<MemoryArchive>,
     witness: Witness,
