@@ -341,8 +341,8 @@ impl<'a> Timed<'a> {
     /// Makes everything durable: syncfs of the target, then of the file system below it, because a
     /// file system in user space receives no syncfs.
     ///
+    /// # Errors
     /// Errors of both.
-    /// Those of both.
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
