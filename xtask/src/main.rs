@@ -1,8 +1,9 @@
-//! `cargo xtask`: all automation of the project, one file a subcommand.
+//! `cargo xtask`: all automation of the project, one file per subcommand.
 //!
-//! Whatever a subcommand starts, mounts or attaches is gone when it ends, also after an error, a
-//! panic or a signal. Nothing outside the workspace and the cache folder is written, but for the
-//! Debian packages that `setup` installs.
+//! Everything that a subcommand starts, mounts or attaches is removed when it ends, even after an
+//! error, a panic or a signal. The only exception is a cluster, which runs until it is ended.
+//! Subcommands write only to the workspace, the cache folder and temporary folders. The only
+//! exception is the installation of Debian packages by [`setup`].
 
 use std::process::ExitCode;
 
@@ -77,7 +78,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether all went well.
+    /// Runs the subcommand; returns whether it succeeded.
     fn run(&self) -> Result<bool> {
         match self {
             Self::Setup(args) => args.run(),

@@ -12,7 +12,7 @@ use super::{Form, Plan, TargetPlan, targets};
 
 const DEFAULT_ROUNDS: u32 = 10;
 
-/// An interval of ±2.5 % distinguishes a difference of 5 % from none.
+/// An interval of 2.5 % to either side distinguishes a difference of 5 % from none.
 const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
 
 /// No run of a sensible plan takes an hour; a run that hangs would never end.
