@@ -87,7 +87,7 @@ pub trait Tree: Sync {
     fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
-/// An open file of a tree. Dropping it closes it and ignores errors; `close` reports them.
+/// An open file of a tree. Dropping it closes it without returning an error; `close` returns it.
 pub trait TreeFile {
     /// Reads at an offset. Returns fewer bytes than requested only at the end of the file or if the
     /// system returned early.

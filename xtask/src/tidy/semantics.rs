@@ -1,6 +1,6 @@
 //! Every promise in docs/SEMANTICS.md names the tests that check it.
 //!
-//! A promise is a bullet that ends with `[test: NAME, ...]`. A name may be qualified
+//! A promise is a bullet, which must end with `[test: NAME, ...]`. A name may be qualified
 //! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" are not
 //! promises yet. A test exists if a Rust source defines `fn NAME` or contains the string "NAME".
 //! The registries of conformance cases and external suites contain such strings.

@@ -19,6 +19,7 @@ pub(crate) struct Copied {
 
 /// Copies everything below `from` into the directory `to`, which exists.
 ///
+/// # Errors
 /// Errors of reading and writing. A file that is not a regular file, symbolic link or directory is
 /// an error.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<Copied> {
