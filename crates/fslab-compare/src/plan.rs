@@ -218,7 +218,7 @@ impl Base {
     }
 }
 
-/// What is mounted over the file system of an image.
+/// The mount over the file system of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Nothing.

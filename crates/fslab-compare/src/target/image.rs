@@ -91,7 +91,7 @@ struct Image {
     notes: Vec<String>,
 }
 
-/// What is to be mounted over the file system.
+/// The planned mount over the file system.
 enum Cover {
     Nothing,
     Commands(Commands),
