@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: runs CI's own script, and so exactly what CI runs.
+//! `cargo xtask ci`: runs CI's own script, and thus exactly the checks of CI.
 
 use std::process::Command;
 

@@ -25,7 +25,8 @@ impl Args {
     /// Installs packages, builds, compares, and prints the path of the report.
     pub fn run(&self) -> Result<bool> {
         println!("{WHAT_IT_DOES}");
-        // Setup prints what is missing. The comparison leaves it out and says so in its report.
+        // Setup prints missing programs. The comparison skips targets that need them, and its
+        // report lists them.
         setup::install(setup::Purpose::Demo)?;
         println!("demo: building fslab (some minutes the first time)");
         let build = ["build", "--profile", "demo", "--locked", "--package", "fslab"];

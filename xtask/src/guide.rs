@@ -1,10 +1,10 @@
-//! `cargo xtask guide`: runs every command block of README.md and of the guide, as a reader would
-//! copy them, and says which do not work.
+//! `cargo xtask guide`: runs every command block of README.md and of the guide, as readers would
+//! copy them, and reports failures.
 //!
-//! The blocks of a page run in order, in one shell, in an empty home folder. The shell lives in
-//! mount and process namespaces of its own: all its mounts and processes end with it, and
-//! `/mnt` and `/srv` are folders of the page. How blocks say that they are slow, or not for here,
-//! is in [`blocks`].
+//! The blocks of a page run in order, in one shell, in an empty home folder. The shell has its own
+//! mount and process namespaces, so its mounts and processes end with it. `/mnt` and `/srv` are
+//! folders of the page. [`blocks`] describes the marks of slow blocks and of blocks that are not
+//! run.
 
 mod blocks;
 mod output;
@@ -67,14 +67,14 @@ impl Args {
         Ok(summary::close(&tally))
     }
 
-    /// The program, built as the blocks need it.
+    /// Builds the program as the blocks need it and returns its path.
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick { build::program(&context) } else { build::release(&context) }
     }
 }
 
-/// Runs the blocks of pages, slow ones too if that is wanted.
+/// Runs the blocks of pages, including slow ones if `slow` is set.
 fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
     if let Some(reason) = environment::why_no_mounts() {
         return Ok(Tally::skip("guide", reason));
@@ -102,7 +102,7 @@ fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
     Ok(tally)
 }
 
-/// README.md and the pages of the guide, with their blocks.
+/// Returns README.md and the pages of the guide with their blocks.
 fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
     let tree = Tree::of_workspace()?;
     let mut pages = Vec::new();
@@ -119,7 +119,7 @@ fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
 
 #[cfg(test)]
 mod tests {
-    /// What can't be read at all would otherwise show only where root runs the blocks.
+    /// Otherwise an unreadable block would be detected only when root runs the blocks.
     #[test]
     fn every_block_is_understood() {
         let pages = super::pages(None).unwrap();

@@ -1,8 +1,9 @@
-//! `cargo xtask`: all automation of the project, one file a subcommand.
+//! `cargo xtask`: all automation of the project, one file per subcommand.
 //!
-//! A subcommand ends its processes, mounts and devices on every exit path, also after an error, a
-//! panic or a signal. It writes only to the workspace and the cache folder; `setup` also installs
-//! Debian packages.
+//! Everything that a subcommand starts, mounts or attaches is removed when it ends, even after an
+//! error, a panic or a signal. The only exception is a cluster, which runs until it is ended.
+//! Subcommands write only to the workspace, the cache folder and temporary folders. The only
+//! exception is the installation of Debian packages by [`setup`].
 
 use std::process::ExitCode;
 
@@ -77,7 +78,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether all went well.
+    /// Runs the subcommand; returns whether it succeeded.
     fn run(&self) -> Result<bool> {
         match self {
             Self::Setup(args) => args.run(),

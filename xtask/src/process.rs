@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// State that the signal thread and the running calls share.
+/// State shared by the signal thread and the running calls.
 struct Running {
     signals: usize,
     /// Process groups of running programs. The flag says that a program passes signals on itself;
@@ -65,12 +65,12 @@ pub fn run(command: &mut Command) -> Result<ExitStatus> {
     Started::new(command.stdin(Stdio::null()))?.wait()
 }
 
-/// Runs a program as [`run`] does. The program passes signals on to its own processes.
+/// Runs a program like [`run`]. The program passes signals on to its own processes.
 pub fn run_that_passes_signals_on(command: &mut Command) -> Result<ExitStatus> {
     Started::that_passes_on(command.stdin(Stdio::null()), true)?.wait()
 }
 
-/// Runs a program as [`run`] does. If it takes longer than `limit`, ends it and returns `None`. It
+/// Runs a program like [`run`]. If it takes longer than `limit`, ends it and returns `None`. It
 /// gets half a minute to clean up.
 pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<Exit
     status.map(|status| (!was_late).then_some(status))
 }
 
-/// Runs a program as [`run`] does, and fails if the program fails.
+/// Runs a program like [`run`], and fails if the program fails.
 pub fn run_ok(command: &mut Command) -> Result<()> {
     let status = run(command)?;
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", line_of(command)) }
@@ -138,7 +138,7 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(output.stdout)
 }
 
-/// Runs a program as [`capture`] does, but also after a signal: for clean-up such as unmounting.
+/// Runs a program like [`capture`], but even after a signal, for clean-up such as unmounting.
 pub fn clean_up(command: &mut Command) -> Result<()> {
     let (_stdout, mut stderr) = quiet(command)?;
     let status = command

@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: installs what tests and demo need, or says plainly what is missing, the
-//! command that installs it and what can't run without it.
+//! `cargo xtask setup`: installs the requirements of tests, demo or cluster. If something can't be
+//! installed, it prints the command for it and the consequences.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -48,14 +48,14 @@ pub enum Purpose {
     Cluster,
 }
 
-/// Something that is not there and could not be installed.
+/// A requirement that is missing and could not be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Its name.
     pub what: String,
-    /// What can't run without it.
+    /// The consequence of its absence.
     pub consequence: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -69,14 +69,14 @@ impl Missing {
         Self { what, consequence, remedy: format!("{remedy:#}") }
     }
 
-    /// One paragraph for a person.
+    /// Returns a description of one paragraph.
     pub fn describe(&self) -> String {
         format!("missing: {}\n  without it: {}\n  {}", self.what, self.consequence, self.remedy)
     }
 }
 
 impl Args {
-    /// Installs, and fails if anything is still missing.
+    /// Installs; fails if anything is still missing.
     pub fn run(&self) -> Result<bool> {
         let missing = install(self.purpose)?;
         if missing.is_empty() {
@@ -86,17 +86,18 @@ impl Args {
     }
 }
 
-/// Builds a program of one exact version from source into the cache.
+/// Builds one exact version of a program from source, into the cache.
 fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
     let mut command = environment::cargo();
     command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
     command.args(more).args(["--version", version, program]);
-    // Warnings of others' code are not asked for, and this workspace's target is not theirs.
+    // Warnings in foreign code do not matter, and foreign code does not use this workspace's
+    // target.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
     process::capture(&mut command).map(drop)
 }
 
-/// Installs what is missing, prints what it could not install, and answers that.
+/// Installs missing requirements. Prints and returns those that it could not install.
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     let mut missing = debian::install(purpose)?;
     if purpose == Purpose::Test {
@@ -116,8 +117,8 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// The missing ones of rustfmt and clippy. They are not installed: which toolchain manager looks
-/// after this machine's Rust is not xtask's business.
+/// Returns rustfmt and clippy if they are missing. They are not installed, because xtask must not
+/// choose the toolchain manager of this machine's Rust.
 fn toolchain() -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {

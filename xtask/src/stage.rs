@@ -29,7 +29,7 @@ const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is mounted over the kernel's file system.
+/// The file system mounted over the kernel's one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     /// Nothing: to see the results without fslab.
@@ -61,7 +61,7 @@ const KINDS: &[Kind] = &[
     Kind { name: "fslab-ext2", ground: "ext4", maker: "mkfs.ext4", over: Over::Engine },
 ];
 
-/// What a stage mounts.
+/// The file systems that a stage mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     kind: &'static Kind,
@@ -160,7 +160,7 @@ impl Stage {
         &self.upper.as_ref().unwrap_or(&self.lower).point
     }
 
-    /// Unmounts what is mounted over the kernel's file system, if anything, and mounts it again.
+    /// Unmounts the upper file system, if any, and mounts it again.
     pub fn remount(&mut self) -> Result<()> {
         let Some(mut upper) = self.upper.take() else { return Ok(()) };
         upper.unmount()?;
@@ -295,7 +295,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // The kernel detaches the loop device that `mount` set up at each kind of unmount.
+        // The kernel detaches the loop device of `mount` after any unmount.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::tally::Tally;
 
-/// A step that has run.
+/// The outcome of a step that has run.
 pub struct Done {
     /// Name of the step.
     pub name: &'static str,

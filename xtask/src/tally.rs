@@ -20,7 +20,7 @@ pub struct Tally {
 pub struct Skip {
     /// Name of the test.
     pub test: String,
-    /// Why it did not run.
+    /// The reason why it did not run.
     pub reason: String,
     /// Whether an allow-list contains it: then it is not a failure even if all tests are required.
     pub allowed: bool,

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(size_of(folder.path()).unwrap(), 123);
     }
 
-    /// A clone with two files of the given contents.
+    /// Makes a clone with two files of the given contents.
     fn clone(a: &str, b: &str) -> tempfile::TempDir {
         let clone = tempfile::tempdir().unwrap();
         fs::write(clone.path().join("a"), a).unwrap();

@@ -1,8 +1,7 @@
-//! `cargo xtask tidy`: what compilers and lints don't check.
+//! `cargo xtask tidy`: checks the rules that compilers and lints don't check.
 //!
-//! Each check is a pure function from the files of the project to what is wrong in them, with a
-//! test beside it that plants what it must find. A new check is one file and one line in
-//! [`CHECKS`].
+//! Each check is a pure function that returns the violations in the project's files. A test next to
+//! it plants violations that it must find. A new check is one file and one line in [`CHECKS`].
 
 use anyhow::Result;
 
@@ -39,7 +38,7 @@ pub const STEP: Step = Step {
     run: |_context: &Context| tally(),
 };
 
-/// A rule of the project: its name, what it is about, and the function that checks it.
+/// A rule of the project: its name, its description, and the function that checks it.
 type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 
 const CHECKS: &[Check] = &[
@@ -71,7 +70,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Checks; succeeds if nothing is wrong.
+    /// Runs the checks; succeeds if nothing is wrong.
     pub fn run(&self) -> Result<bool> {
         if self.list {
             CHECKS.iter().for_each(|(name, help, _)| println!("{name:<14} {help}"));
@@ -83,7 +82,7 @@ impl Args {
     }
 }
 
-/// Runs every check over the project; a check is one test.
+/// Runs every check on the project; each check counts as one test.
 fn tally() -> Result<Tally> {
     let tree = Tree::of_workspace()?;
     let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! A workload of one's own: files made and opened. The walk-through is
+//! An example of a workload: makes and opens files. The explanation is
 //! docs/guide/src/how-to/write-a-workload.md.
 //!
 //! `cargo run -p fslab-compare --example workload`
@@ -17,10 +17,10 @@ use fslab_report::sample::{self, CacheState, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
-/// What a plan may set.
+/// The parameter that a plan may set.
 const FILES: Parameter = Parameter::count("files", "files in all", 1000);
 
-/// How it is declared. In the project this is the workload's own file, and one line in `WORKLOADS`.
+/// The declaration. In the project a workload has its own file and one line in `WORKLOADS`.
 pub const SPEC: Spec = Spec {
     name: "touch",
     help: "make small files, and open and close each again, cold and warm",
@@ -48,7 +48,7 @@ impl Workload for Touch {
 
 impl Touch {
     fn make(&self, timed: &mut Timed<'_>) -> fslab_compare::Result<()> {
-        // An interrupted run ends between operations, and keeps what it has measured.
+        // An interrupted run ends between operations and keeps its finished measurements.
         let stopwatch = Stopwatch::start_along(self.files);
         timed.each("create", stopwatch, 0..self.files, |timed, number| {
             let file = timed.tree().create(&format!("file-{number}"))?;
@@ -56,7 +56,7 @@ impl Touch {
             file.close()
         })?;
         timed.count(self.files, 10 * self.files);
-        // What was written counts when it is on the device.
+        // Written data count when they are on the device.
         timed.flush()
     }
 
@@ -70,7 +70,7 @@ impl Touch {
     }
 }
 
-/// Offers memory within this process; `fslab` has a host that mounts layers and images.
+/// A host with memory within this process; `fslab` has one that mounts layers and images.
 struct Memory;
 
 impl Host for Memory {

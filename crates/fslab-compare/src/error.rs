@@ -1,4 +1,4 @@
-//! Why a comparison, or one target of it, failed.
+//! Errors of a comparison or of one target.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::host::HostError;
 /// The result of a step of a comparison.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a comparison, or one target of it, failed.
+/// An error of a comparison or of one target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan can't be used.
     #[error(transparent)]
     Plan(#[from] crate::plan::PlanError),
-    /// Samples, or a report of them, failed.
+    /// Reading or writing samples, or making a report of them, failed.
     #[error(transparent)]
     Report(#[from] fslab_report::Error),
     /// The plan can't be read.
@@ -24,7 +24,7 @@ pub enum Error {
     UnreadablePlan {
         /// The plan.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -33,30 +33,30 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A run can't be resumed as it is asked for.
+    /// A run can't be resumed as requested.
     #[error("{}: {reason}", path.display())]
     NotResumable {
         /// The samples file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// A record could not be turned into JSON.
+    /// A record could not be encoded as JSON.
     #[error("writing a record: {0}")]
     Encode(#[source] serde_json::Error),
-    /// A block device that is not erased.
+    /// A block device must not be erased.
     #[error("{}: {refusal}", path.display())]
     Device {
         /// The device, as the plan names it.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         refusal: crate::refusal::Refusal,
     },
-    /// The image of a target would not fit.
+    /// The image of a target does not fit into the work directory.
     #[error(
         "{}: {free} bytes are free, and an image of {needed} bytes must fit; \
          choose another --work-dir or a smaller image_size",
@@ -82,18 +82,18 @@ pub enum Error {
     /// A mount command could not be started.
     #[error("{program}: {source}")]
     Start {
-        /// The programme.
+        /// The program.
         program: String,
-        /// What starting it answered.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A mount command ended with an error.
+    /// A command failed: a mount command, or one that a workload runs.
     #[error("{command} failed ({status}): {message}")]
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
         /// Its standard error, on one line.
         message: String,
@@ -108,7 +108,7 @@ pub enum Error {
         workload: &'static str,
         /// The program.
         program: &'static str,
-        /// The package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
     /// The kernel has no io_uring, or forbids it.
@@ -117,11 +117,11 @@ pub enum Error {
          set engine = \"threads\""
     )]
     NoIoUring {
-        /// What the kernel answered.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Two programs are to be compared, and they serve none of a plan's targets.
+    /// Two programs are to be compared, but fslab mounts none of the plan's targets.
     #[error(
         "plan {plan}: no target is mounted by fslab (`layers`, `engine`, or a `mount_command` with \
          {{fslab}}), so there is nothing in which two programs could differ"
@@ -130,23 +130,23 @@ pub enum Error {
         /// The plan's name.
         plan: String,
     },
-    /// What a command printed lacks a metric.
+    /// The output of a command lacks a metric.
     #[error("metric `{name}`: {reason}")]
     NoFigure {
         /// The metric.
         name: String,
-        /// Why the output lacks it.
+        /// The reason why the output lacks it.
         reason: String,
     },
-    /// Something went otherwise than it must: what, in a sentence.
+    /// Any other failure, described by one sentence.
     #[error("{0}")]
     Failed(String),
-    /// What the host was asked for could not be made.
+    /// The host could not make something.
     #[error("{what}: {source}")]
     Host {
-        /// What was asked for: layers, an in-process file system, a recorded image.
+        /// The requested thing: layers, an in-process file system or a recorded image.
         what: String,
-        /// Why not.
+        /// The host's error.
         #[source]
         source: HostError,
     },
@@ -157,11 +157,11 @@ pub enum Error {
         operation: &'static str,
         /// The path within the target.
         path: String,
-        /// What it answered.
+        /// The error that the operation returned.
         #[source]
         source: rustix::io::Errno,
     },
-    /// A file came back other than it was written.
+    /// The content of a file differs from what was written.
     #[error(
         "{path}: the contents read back differ from those written \
          (CRC32C {found:#010x}, written {expected:#010x})"
@@ -169,28 +169,28 @@ pub enum Error {
     WrongContents {
         /// The path within the target.
         path: String,
-        /// Checksum of what was written.
+        /// Checksum of the written content.
         expected: u32,
-        /// Checksum of what was read.
+        /// Checksum of the content that was read.
         found: u32,
     },
-    /// A listing or a file is not of the size it should have.
+    /// A listing or a file has the wrong size.
     #[error("{what}: {found}, expected {expected}")]
     WrongCount {
-        /// What was counted.
+        /// The thing that was counted.
         what: String,
-        /// What it should be.
+        /// The expected count.
         expected: u64,
-        /// What it is.
+        /// The actual count.
         found: u64,
     },
     /// A replay needs a trace.
     #[error("workload replay: trace = \"PATH\" is missing in the plan")]
     NoTrace,
-    /// A trace can't be read, or what it found can't be made.
+    /// A trace can't be read, or the files it needs can't be made.
     #[error(transparent)]
     Trace(#[from] fslab_trace::Error),
-    /// Given data are too few.
+    /// The given data are too short.
     #[error(
         "{}: {found} bytes of data, and {needed} are needed; \
          give a longer file, a directory with more files, or smaller sizes",
@@ -199,64 +199,64 @@ pub enum Error {
     TooLittleData {
         /// The file or directory.
         path: PathBuf,
-        /// Bytes it has.
+        /// Bytes found.
         found: u64,
         /// Bytes the workload needs.
         needed: u64,
     },
-    /// A workload runs programmes or hands files to the kernel, and the target has no directory.
+    /// A workload runs programs or hands files to the kernel, but the target has no directory.
     #[error(
         "{what} needs a directory that the kernel and other processes can reach, and this target \
          has no directory"
     )]
     NeedsDirectory {
-        /// The workload, or the part of it.
+        /// The workload or a part of it.
         what: &'static str,
     },
-    /// Other processes were asked for, and this programme can't start any.
+    /// Worker processes were requested, but this program can't start any.
     #[error("this programme has no worker processes; ask for threads")]
     NoWorkers,
     /// A worker process ended without a result.
     #[error("a worker process failed: {message}")]
     Worker {
-        /// What it said.
+        /// The worker's error message.
         message: String,
     },
     /// A worker's message does not parse.
     #[error("a worker process was not understood: {0}")]
     WorkerMessage(#[source] serde_json::Error),
-    /// What a target needs is not part of this fslab.
+    /// This build of fslab lacks something that a target needs.
     #[error("missing: {needs}: {source}")]
     Missing {
-        /// What is needed, as the plan says it.
+        /// The needed thing, as the plan names it.
         needs: String,
-        /// What is unknown.
+        /// The error that names the unknown part.
         #[source]
         source: HostError,
     },
-    /// A run could not be bounded in memory.
+    /// The memory of a run could not be limited.
     #[error(transparent)]
     MemoryBound(#[from] memory_bound::Error),
     /// The run was asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// Every target is left out.
+    /// All targets were skipped.
     #[error("no target is left to measure: {reasons}")]
     NoTargets {
-        /// Why each was left out.
+        /// The reason for each target.
         reasons: String,
     },
 }
 
 impl Error {
-    /// For `map_err` on what the system answers about a file.
+    /// Returns a function for `map_err` that adds the path of a file to a system error.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 
-    /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device), so
-    /// that the target is left out rather than failed.
+    /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device). Such
+    /// a target is skipped and does not count as failed.
     #[must_use]
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {

@@ -1,26 +1,26 @@
-//! What this crate must be told, because it knows no layer by name.
+//! The interface to the program that knows layers by name; this crate does not.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::FileSystem;
 
-/// Any error of whoever implements [`Host`].
+/// Any error of an implementation of [`Host`].
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A recorded image that was kept packed.
+/// The description of a recorded image that was kept packed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
     /// The hash of the workload that aged it, in hexadecimal.
     pub workload: String,
-    /// The policy that placed its files, and how it was used, where that is known.
+    /// The policy that placed its files, and how it was used. `None` if that is unknown.
     pub policy: Option<String>,
-    /// One line: what else is known of it.
+    /// Other known facts, in one line.
     pub description: String,
 }
 
 /// A host whose targets are mounted by another program of the same kind, such as an older build.
-/// All else is the host's own.
+/// Everything else is done by the wrapped host.
 pub(crate) struct OtherProgram<'a> {
     pub host: &'a dyn Host,
     pub program: &'a Path,
@@ -52,46 +52,47 @@ impl Host for OtherProgram<'_> {
     }
 }
 
-/// How layers are mounted and in-process file systems made. Layer specifications ("null",
-/// "null:passthrough=off") are opaque here.
+/// Mounts layers and makes in-process file systems. Layer specifications ("null",
+/// "null:passthrough=off") are opaque to this crate.
 pub trait Host: Sync {
-    /// The command that mounts layers (the top one first) of `lower` on `mountpoint` and returns
-    /// once the mount is ready; undone by unmounting.
+    /// Returns the command that mounts layers (the top one first) over `lower` on `mountpoint`. The
+    /// command returns once the mount is ready. Unmounting undoes it.
     fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
 
-    /// Says whether layers can be mounted at all, without mounting them.
+    /// Checks layer specifications without mounting them.
     ///
     /// # Errors
-    /// For a specification that names nothing, or options that are wrong.
+    /// If a specification names no layer or its options are wrong.
     fn check_layers(&self, _layers: &[String]) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// The command that makes this programme a worker process: it must call
-    /// [`worker::run`](crate::worker::run) with the argument that is appended. `None` where there
-    /// is none.
+    /// Returns the command that starts this program as a worker process. The program must call
+    /// [`worker::run`](crate::worker::run) with the argument appended to the command. `None` if the
+    /// program has no worker processes.
     fn worker_command(&self) -> Option<Vec<OsString>> {
         None
     }
 
-    /// This programme, for commands of plans that call it (`{fslab}`). `None` where there is none.
+    /// Returns the path of this program, for the commands of plans that call it (`{fslab}`). `None`
+    /// if there is none.
     fn program(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Unpacks a recorded image into a file, where it is one that is kept packed; `None`, and then
-    /// nothing was done, where it is not and may be copied.
+    /// Unpacks a recorded image into a file if the image is kept packed. Otherwise it does nothing
+    /// and returns `None`; such an image may be copied.
     ///
     /// # Errors
-    /// Where it is damaged, and what the system answers.
+    /// If the image is damaged or the system returns an error.
     fn unpack(&self, _recorded: &Path, _to: &Path) -> Result<Option<Unpacked>, HostError> {
         Ok(None)
     }
 
-    /// Constructs a file system in this process from its specification, such as `mem:` or
-    /// `null / mem:`.
+    /// Constructs a file system in this process from its specification, such as `mem:` or `null /
+    /// mem:`.
     ///
     /// # Errors
-    /// For a specification that names nothing.
+    /// If the specification names no file system.
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
 }

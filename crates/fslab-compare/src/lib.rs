@@ -1,10 +1,10 @@
 //! Comparing file systems: plans, targets, workloads and the runner that writes samples.
 //!
-//! The samples are the truth: a run appends each as a JSON line, and every report is computed
-//! from those lines alone (`fslab-report`). Nothing here knows a layer by name (a [`Host`] mounts
-//! and constructs them) and nothing here prints.
+//! A run appends each sample as a JSON line, and every report is computed from those lines alone
+//! (`fslab-report`). Nothing in this crate knows a layer by name: a [`Host`] mounts and constructs
+//! layers. Nothing in this crate prints.
 //!
-//! The types to know first: [`Plan`], [`workload::Spec`], [`RunOptions`].
+//! The main types are [`Plan`], [`workload::Spec`] and [`RunOptions`].
 //!
 //! ```
 //! use fslab_compare::Plan;

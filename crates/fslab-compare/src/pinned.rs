@@ -1,4 +1,4 @@
-//! Keeping a comparison on given processors: what moves between them measures the scheduler.
+//! Pins a comparison to given processors. Moves between processors would measure the scheduler.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Error, Result};
 
-/// This thread, and all threads and processes it starts, run on given processors until this is
+/// Pins this thread, and all threads and processes that it starts, to given processors until
 /// dropped.
 #[derive(Debug)]
 pub struct Pinned {
@@ -14,10 +14,10 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Keeps to the processors of a plan; to no particular ones where there are none.
+    /// Pins this thread to a plan's processors. An empty list changes nothing.
     ///
     /// # Errors
-    /// Where there is no such processor, or this process may not use it.
+    /// If a processor does not exist, or this process may not use it.
     pub(crate) fn to(processors: &[usize]) -> Result<Self> {
         if processors.is_empty() {
             return Ok(Self { before: None });
@@ -30,10 +30,10 @@ impl Pinned {
         })
     }
 
-    /// Keeps to these processors.
+    /// Pins this thread to these processors.
     ///
     /// # Errors
-    /// Where there is no such processor, or this process may not use it.
+    /// If a processor does not exist, or this process may not use it.
     pub fn on(processors: &[usize]) -> io::Result<Self> {
         let (before, allowed) = (sched_getaffinity(None)?, allowed_processors()?);
         let mut wanted = CpuSet::new();
@@ -58,10 +58,10 @@ impl Drop for Pinned {
     }
 }
 
-/// The processors that this thread may run on.
+/// Returns the processors that this thread may run on.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub fn allowed_processors() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())

@@ -1,7 +1,7 @@
-//! Plans: what is compared with what, by which workloads, in how many rounds.
+//! Plans: targets, workloads and the number of rounds of a comparison.
 //!
-//! A plan is read from TOML once and checked as a whole; whoever holds a [`Plan`] holds one that
-//! can be run. Errors name file, line, column and key.
+//! A plan is read from TOML once and checked as a whole, so every [`Plan`] can be run. Errors name
+//! file, line, column and key.
 
 mod checks;
 mod inputs;
@@ -23,48 +23,49 @@ use fslab_stats::{Margin, Margins};
 pub use fslab_report::Form;
 pub use source::{PlanError, Source};
 
-/// What is compared with what.
+/// The plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Title of the report.
     pub name: String,
     /// Seed of the plan, unless the command line gives another.
     pub seed: Option<u64>,
-    /// How often every target runs every workload, at least.
+    /// Minimum number of times that every target runs every workload.
     pub rounds: u32,
-    /// How often at most. Above `rounds`, a workload is given more until each of its intervals is
-    /// as narrow as asked.
+    /// Maximum number of rounds. Above `rounds`, a workload gets more rounds until each of its
+    /// intervals is as narrow as requested.
     pub rounds_max: u32,
-    /// Half the width an interval may have, as a share of the ratio.
+    /// Maximum half width of an interval, as a share of the ratio.
     pub half_width: f64,
-    /// How often a block of runs is repeated because the machine did other things meanwhile,
-    /// unless the command line says otherwise.
+    /// Maximum number of repetitions of a block of runs because of interference, unless the command
+    /// line sets another.
     pub reruns_max: Option<u32>,
     /// Size of each image, in bytes.
     pub image_size: u64,
-    /// After this many seconds no new round is begun.
+    /// The time limit in seconds. After the first round, a round begins only if the longest one so
+    /// far would still fit.
     pub time_limit_seconds: Option<u64>,
-    /// After this many seconds a run is given up: one workload on one target.
+    /// A run of one workload on one target is aborted after this many seconds.
     pub run_limit_seconds: u64,
-    /// The processors on which everything is run; empty for all.
+    /// The processors used by everything; empty for all.
     pub processors: Vec<usize>,
-    /// Name of the target the others are compared with.
+    /// Name of the target that the others are compared with.
     pub baseline: String,
-    /// Whether a hidden second copy of the baseline is run in every round, for the noise floor.
+    /// Whether a hidden second copy of the baseline runs in every round, for the noise floor.
     pub noise_floor: bool,
-    /// The margin of rows whose workload and target state none.
+    /// The margin of rows for which neither the workload nor the target states one.
     pub margin: Option<Margin>,
-    /// What is compared; names are unique.
+    /// The targets; names are unique.
     pub targets: Vec<TargetPlan>,
-    /// By what; labels are unique.
+    /// The workloads; labels are unique.
     pub workloads: Vec<WorkloadPlan>,
-    /// The text the plan was read from.
+    /// The text of the plan.
     pub text: String,
-    /// In which form it was read.
+    /// The form in which it was read.
     pub form: Form,
-    /// The command it runs instead of its own workloads; empty otherwise.
+    /// The command that replaces the plan's workloads; empty otherwise.
     pub command: Vec<String>,
-    /// The two programs that it compares instead of its own targets; empty otherwise.
+    /// The two programs whose comparison replaces the plan's targets; empty otherwise.
     pub programs: Vec<PathBuf>,
 }
 
@@ -73,33 +74,34 @@ pub struct Plan {
 pub struct TargetPlan {
     /// Its name in samples and reports.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: TargetKind,
-    /// Bound on the memory of the run, the page cache included, in bytes.
+    /// Limit of the run's memory in bytes, including the page cache.
     pub memory: Option<u64>,
-    /// What it needs that may not be part of this fslab, as the plan says it.
+    /// The thing it needs that this build of fslab may lack, as the plan names it.
     pub needs: Option<String>,
-    /// The program that mounts it, where that is not this one: another build of fslab.
+    /// The program that mounts it; `None` for this one. It may be another build of fslab.
     pub program: Option<PathBuf>,
-    /// Its margin, whatever the workload.
+    /// Its margin for all workloads.
     pub margin: Option<Margin>,
-    /// By which share each of its operations is made longer: what a self-test must find. No plan
-    /// says it. `None` is without any wait, and 0 with waits of no length.
+    /// The share by which each of its operations takes longer, which a self-test must detect. Plans
+    /// can't set it. `None` means no wait at all, and 0 means waits of length zero.
     pub slowed: Option<f64>,
 }
 
-/// What a target is.
+/// The kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all targets are images, the largest")]
 pub enum TargetKind {
-    /// A file system on a fresh image, and perhaps something mounted over it.
+    /// A file system on a new or recorded image, on a device or in memory, perhaps with something
+    /// mounted over it.
     Image {
         /// The file system.
         base: ImagePlan,
-        /// What is mounted over it.
+        /// The file system mounted over it.
         over: Over,
     },
-    /// A directory that is there already; measured in a fresh subdirectory, never remounted.
+    /// An existing directory. Workloads use a new subdirectory of it; it is never remounted.
     Directory {
         /// The directory.
         path: PathBuf,
@@ -108,7 +110,7 @@ pub enum TargetKind {
     },
     /// A file system within this process, measured without a mount.
     InProcess {
-        /// What the host makes it from.
+        /// The specification from which the host makes it.
         specification: String,
     },
 }
@@ -129,7 +131,7 @@ impl TargetPlan {
 }
 
 impl TargetKind {
-    /// The file system that is made for it; `None` where it brings one.
+    /// Returns the plan of the file system made for it; `None` if it has its own.
     #[must_use]
     pub fn image(&self) -> Option<&ImagePlan> {
         match self {
@@ -139,34 +141,34 @@ impl TargetKind {
     }
 }
 
-/// How the file system of an image is made and mounted.
+/// The plan of an image's file system: how it is made and mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePlan {
-    /// Which file system.
+    /// The kind of file system.
     pub kind: Base,
-    /// The block device it is made on, instead of an image.
+    /// The block device to make it on, instead of an image.
     pub device: Option<DevicePlan>,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
     /// Mount options as in fstab.
     pub mount: String,
-    /// A directory whose contents it is given.
+    /// A directory whose content is copied into it.
     pub source: Option<PathBuf>,
-    /// An image that is copied instead of making one: an aged file system, for example.
+    /// An image to copy instead of making one, such as an aged file system.
     pub recorded: Option<PathBuf>,
-    /// What the hash of the workload that aged it begins with, where the plan says.
+    /// The first digits of the hash of the workload that aged it, if the plan states them.
     pub aged_workload: Option<String>,
-    /// The share of its space that is filled before a run, in percent.
+    /// The percentage of its space that is filled before a run.
     pub fill_percent: Option<u64>,
 }
 
-/// A block device that a target is made on: all that it holds is lost.
+/// A block device that a target is made on. All data on it are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlan {
-    /// Its name below /dev/disk/by-id, which belongs to the device and not to a port.
+    /// Its path below /dev/disk/by-id, where names belong to the device and not to a port.
     pub path: PathBuf,
-    /// Serial numbers that were typed: devices with these may be erased whatever they hold. They
-    /// come from the command line, never from a plan.
+    /// Serial numbers that the user typed. Devices with these may be erased, even if they hold
+    /// data. They come from the command line, never from a plan.
     pub erase: Vec<String>,
 }
 
@@ -180,7 +182,7 @@ pub enum Base {
 }
 
 impl ImagePlan {
-    /// Whether it lies on an image, and neither in memory nor on a device of its own.
+    /// Whether it is on an image, neither in memory nor on a device of its own.
     #[must_use]
     pub fn is_on_image(&self) -> bool {
         self.kind != Base::Memory && self.device.is_none()
@@ -188,7 +190,7 @@ impl ImagePlan {
 }
 
 impl Base {
-    /// The name mount(2) knows it by.
+    /// Returns its name for mount(2).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -197,12 +199,12 @@ impl Base {
         }
     }
 
-    /// All names.
+    /// Returns all names.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Kind::ALL.into_iter().map(Kind::name).chain([Self::Memory.name()])
     }
 
-    /// The one of a name.
+    /// Finds a file system by its name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         if name == Self::Memory.name() {
             return Some(Self::Memory);
@@ -210,35 +212,35 @@ impl Base {
         name.parse().ok().map(Self::Device)
     }
 
-    /// Whether it can only be read, and must be given a source.
+    /// Whether it is read-only and must be made from a source.
     pub(crate) fn is_read_only(self) -> bool {
         matches!(self, Self::Device(kind) if kind.is_read_only())
     }
 }
 
-/// What is mounted over the file system of an image.
+/// The mount over the file system of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Nothing.
     Nothing,
     /// Layers, the top one first.
     Layers(Vec<String>),
-    /// What a foreign command mounts.
+    /// A file system mounted by another program's command.
     Command(ForeignMount),
-    /// The kernel's overlay, with an empty upper directory; its mount options.
+    /// The kernel's overlay with an empty upper directory; the value holds its mount options.
     Overlay(String),
-    /// Nothing: the host's own engine serves it instead of the kernel; the engine's options, as
-    /// behind the `?` of a leaf.
+    /// Nothing: the host's own engine serves the file system instead of the kernel. The value holds
+    /// the engine's options, as behind the `?` of a leaf.
     Engine(String),
 }
 
 /// A foreign file system, mounted by a command. `{lower}` and `{mountpoint}` stand for the two
-/// directories, `{fslab}` for this programme.
+/// directories, `{fslab}` for this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignMount {
     /// The command and its arguments.
     pub mount: Vec<String>,
-    /// How it is unmounted, where umount(2) will not do.
+    /// The command that unmounts it; `None` for umount(2).
     pub unmount: Option<Vec<String>>,
     /// A command whose first line of output is the version.
     pub version: Option<Vec<String>>,
@@ -249,16 +251,16 @@ pub struct ForeignMount {
 pub struct WorkloadPlan {
     /// Its name in samples and reports.
     pub label: String,
-    /// Which workload.
+    /// The specification of the workload.
     pub spec: &'static Spec,
-    /// What the plan says of its parameters.
+    /// The parameters that the plan sets.
     pub parameters: Parameters,
-    /// The margin of targets that state none.
+    /// The margin for targets that state none.
     pub margin: Option<Margin>,
 }
 
 impl WorkloadPlan {
-    /// The phases that it may have, as samples call them.
+    /// Returns the phases that it may have, as named in samples.
     #[must_use]
     pub fn phases(&self) -> Vec<String> {
         let workload = (self.spec.construct)(&self.parameters, 0);
@@ -267,10 +269,10 @@ impl WorkloadPlan {
 }
 
 impl Plan {
-    /// Refuses a choice of cells that names targets or workloads which the plan lacks.
+    /// Checks that the plan contains all targets and workloads of a choice of cells.
     ///
     /// # Errors
-    /// Names the first of them, and the nearest there are.
+    /// Names the first missing one and the most similar existing name.
     pub fn check_cells(&self, cells: &Cells) -> Result<()> {
         let targets: Vec<_> = self.targets.iter().map(|target| &*target.name).collect();
         let workloads: Vec<_> = self.workloads.iter().map(|workload| &*workload.label).collect();
@@ -280,18 +282,18 @@ impl Plan {
     /// Reads a plan from a file.
     ///
     /// # Errors
-    /// Where the file can't be read or the plan is wrong.
+    /// If the file can't be read or the plan is wrong.
     pub fn read(path: &Path, form: Form) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
         Ok(Self::parse(&path.display().to_string(), &text, form)?)
     }
 
-    /// The plan with one of its targets mounted by two programs, instead of its own targets:
-    /// `old`, the baseline, and `new`. The target is the first that fslab serves.
+    /// Replaces the targets of the plan by one of them, mounted by two programs. The targets are
+    /// `old`, the baseline, and `new`. The first target that fslab mounts is used.
     ///
     /// # Errors
-    /// Where fslab serves none of the targets.
+    /// If fslab mounts none of the targets.
     pub fn of_programs(mut self, programs: [PathBuf; 2]) -> Result<Self> {
         let Some(served) = self.targets.iter().find(|target| target.is_served()).cloned() else {
             return Err(Error::NoServedTarget { plan: self.name });
@@ -307,7 +309,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// The plan with one workload, which runs a command, instead of its own.
+    /// Replaces the workloads of the plan by one that runs a command.
     #[must_use]
     pub fn with_command(mut self, words: Vec<String>) -> Self {
         self.command.clone_from(&words);
@@ -320,9 +322,9 @@ impl Plan {
         self
     }
 
-    /// The second copy of the baseline that is run in every round without a row of its own: how
-    /// far it is from the baseline is the noise floor. `None` where the plan wants none, and where
-    /// nothing is compared.
+    /// Returns the second copy of the baseline, which runs in every round without a row of its own.
+    /// Its difference from the baseline is the noise floor. `None` if the plan turns it off or
+    /// there is only one target.
     #[must_use]
     pub fn second_copy(&self) -> Option<TargetPlan> {
         let is_named = |name: &str| self.targets.iter().any(|target| target.name == name);
@@ -335,7 +337,7 @@ impl Plan {
             .then(|| TargetPlan { name, ..baseline.clone() })
     }
 
-    /// With serial numbers of devices that may be erased.
+    /// Sets the serial numbers of devices that may be erased.
     #[must_use]
     pub fn erasing(mut self, serials: &[String]) -> Self {
         for device in self.images_mut().filter_map(|image| image.device.as_mut()) {
@@ -344,8 +346,8 @@ impl Plan {
         self
     }
 
-    /// Lets targets find their images, and workloads their lists of files, in a folder, where the
-    /// current directory has none of that name.
+    /// Searches a folder for images of targets and file lists of workloads that the current
+    /// directory does not contain.
     pub fn look_in(&mut self, folder: &Path) {
         let found = |path: &Path| {
             let there = folder.join(path);
@@ -366,15 +368,15 @@ impl Plan {
         }
     }
 
-    /// Whether a target begins with this image.
+    /// Whether a target uses this recorded image.
     #[must_use]
     pub fn has_recorded(&self, recorded: &Path) -> bool {
         let images = self.targets.iter().filter_map(|target| target.kind.image());
         images.filter_map(|image| image.recorded.as_deref()).any(|known| known == recorded)
     }
 
-    /// Lets no image in for `recorded` but one that this workload has aged, unless the plan says
-    /// which one itself.
+    /// Requires that the image `recorded` was aged by this workload, unless the plan already
+    /// requires a workload.
     pub fn require_workload(&mut self, recorded: &Path, workload: &str) {
         for image in self.images_mut() {
             if image.recorded.as_deref() == Some(recorded) {
@@ -390,7 +392,7 @@ impl Plan {
         })
     }
 
-    /// The margins of its rows.
+    /// Returns the margins of its rows.
     #[must_use]
     pub fn margins(&self) -> Margins {
         let workloads = self.workloads.iter();
@@ -402,10 +404,10 @@ impl Plan {
         }
     }
 
-    /// Parses a plan; `file` is what errors call it.
+    /// Parses a plan. Errors use `file` as the name of the file.
     ///
     /// # Errors
-    /// Names file, line, column and key of the first thing that is wrong.
+    /// Names file, line, column and key of the first error.
     pub fn parse(file: &str, text: &str, form: Form) -> std::result::Result<Self, PlanError> {
         raw::parse(&source::Source { file, text }, form)
     }

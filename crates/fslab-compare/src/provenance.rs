@@ -1,4 +1,4 @@
-//! What the samples of a comparison begin with: the plan, the machine, the tools and the seed.
+//! The first record of a comparison's samples: the plan, the machine, the tools and the seed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use fslab_sys::mounts;
 
 use crate::plan::{Base, Over, Plan, TargetKind};
 
-/// Looks at the machine and the plan.
+/// Collects facts about the machine and the plan.
 pub(crate) fn collect(plan: &Plan, work_directory: &Path) -> Provenance {
     let now = jiff::Timestamp::now();
     let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -71,7 +71,7 @@ fn field(path: &str, key: &str) -> Option<String> {
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
-/// All that the kernel runs, whichever this process may use.
+/// Returns the number of processors that the kernel runs, whether or not this process may use them.
 fn processors() -> u64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("processor")).count() as u64
@@ -81,14 +81,14 @@ fn memory_kib() -> Option<u64> {
     field("/proc/meminfo", "MemTotal")?.split_whitespace().next()?.parse().ok()
 }
 
-/// The file system a directory lies on: that of the longest mount point above it.
+/// Returns the file system that holds a directory: that of the longest mount point above it.
 fn file_system_of(directory: &Path) -> Option<String> {
     let mounts = mounts::list().ok()?;
     let above = mounts.into_iter().filter(|mount| directory.starts_with(&mount.target));
     above.max_by_key(|mount| mount.target.as_os_str().len()).map(|mount| mount.file_system)
 }
 
-/// What each tool says of its version; what a missing one is called is in the notes.
+/// Returns the version line of each tool. A missing tool is left out; the notes name it.
 fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {

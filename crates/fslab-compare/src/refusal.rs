@@ -1,12 +1,12 @@
-//! Why a block device is not erased.
+//! Reasons why a block device is not erased.
 
-/// Why a block device is not erased.
+/// A reason why a block device is not erased.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is named otherwise.
+    /// Its name is not below `/dev/disk/by-id`.
     #[error("devices are named by /dev/disk/by-id, because other names change")]
     NotById,
-    /// It is no block device.
+    /// It is not a block device.
     #[error("is no block device")]
     NotBlock,
     /// It is mounted.
@@ -15,24 +15,24 @@ pub enum Refusal {
     /// It is swap.
     #[error("{0} is in use as swap")]
     Swap(String),
-    /// Another device is made of it.
+    /// Another device uses it, such as a RAID array or a mapped device.
     #[error("{0} is held by {1}")]
     Held(String, String),
-    /// It is part of something larger.
+    /// It is a member of a RAID array, a volume group or another larger device.
     #[error("{0} is part of {1}; wipe it yourself if it is no longer")]
     Member(String, &'static str),
-    /// Somebody has it open for itself.
+    /// Another program has it open exclusively.
     #[error("is in use")]
     Busy,
-    /// It holds something.
+    /// It holds data.
     #[error(
         "holds {what}, which would be lost; to erase the device with serial number {serial}, type \
          --erase {serial}"
     )]
     Holds {
-        /// What.
+        /// The kind of data.
         what: String,
-        /// Its serial number.
+        /// The serial number of the device.
         serial: String,
     },
 }

@@ -1,10 +1,11 @@
-//! Runs a plan: randomised complete blocks, each target fresh, each sample written at once.
+//! Runs a plan in randomised complete blocks. Each run gets a new target, and each sample is
+//! written at once.
 //!
 //! A *round* runs every workload once on every target. Within a round, a workload's targets
-//! follow each other directly, in an order drawn from the seed: what changes slowly on the
-//! machine then meets them all alike, and the ratios of one round can be paired. One workload of
-//! one round is a *block*. A block that was cut short, or during which the machine did other
-//! things, may be begun again as a whole: all its samples are kept, and the last attempt counts.
+//! directly follow each other, in an order drawn from the seed. Slow changes of the machine then
+//! affect all of them alike, and the ratios of one round can be paired. One workload of one round
+//! is a *block*. A block that was cut short or met interference may be repeated as a whole. All its
+//! samples are kept, and the last attempt counts.
 
 mod host_memory;
 mod journal;
@@ -49,55 +50,56 @@ pub(crate) use meeting::{Meeting, name_of_part};
 pub(crate) use part::Part;
 pub use session::{Phase, Session, Timed};
 
-/// How a plan is to be run: at least its `rounds`. Where `rounds_max` is above that, a workload has
-/// more, until each of its intervals is as narrow as the plan asks.
+/// Options for running a plan. At least `rounds` are run. If `rounds_max` is larger, a workload
+/// gets more rounds until each of its intervals is as narrow as the plan asks.
 pub struct RunOptions<'a> {
-    /// What is compared.
+    /// The plan.
     pub plan: &'a Plan,
-    /// Where everything random comes from.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Which cells of the plan run, how often a disturbed run is repeated, and where files lie.
+    /// The cells of the plan to run, the number of repetitions of a disturbed block, and the places
+    /// of files.
     pub choice: Choice,
-    /// The samples file; must not exist, unless it is gone on with.
+    /// The samples file. It must not exist, unless the run is resumed.
     pub samples: &'a Path,
-    /// Whether to go on with a run that was interrupted.
+    /// Whether to resume an interrupted run.
     pub resume: bool,
     /// The command that repeats the comparison, for the report.
     pub command: &'a str,
     /// Mounts layers and makes in-process file systems.
     pub host: &'a dyn Host,
-    /// Says when to stop.
+    /// Interrupts the run.
     pub interrupt: Interrupt,
-    /// Things to say on top of the report that were known before the run.
+    /// Remarks known before the run, for the top of the report.
     pub remarks: Vec<String>,
 }
 
-/// Is told how far a run has come.
+/// Receives the progress of a run.
 pub trait Observer {
-    /// `done` of `total` runs are done; `next` names what comes now.
+    /// Reports that `done` of `total` runs are done; `next` describes the next one.
     fn progress(&mut self, done: u64, total: u64, next: &str);
 
-    /// A note was recorded.
+    /// Reports a recorded note.
     fn note(&mut self, note: &Note);
 
-    /// A block is done, and its record is in the samples file.
+    /// Reports that a block is done and its record is in the samples file.
     fn block(&mut self, _block: &Block) {}
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How and when.
+    /// The reason and time of the end.
     pub end: End,
-    /// Everything that was noted.
+    /// All notes.
     pub notes: Vec<Note>,
 }
 
 /// Runs a plan and appends its samples to a file.
 ///
 /// # Errors
-/// Where nothing can be measured at all: no target is left, or the samples can't be written. A
-/// target that fails is noted, and an interruption is an [`Outcome`].
+/// If nothing can be measured: no target is left, or the samples can't be written. A failing target
+/// is noted, and an interruption is an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
     options.plan.check_cells(&options.choice.cells)?;
     start_guardian()?;
@@ -142,7 +144,7 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     Ok(Outcome { end: end?, notes })
 }
 
-/// The samples file, and what is in it already.
+/// Opens the samples file and reads the records of a resumed run.
 fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     let path = options.samples;
     if !options.resume {
@@ -166,7 +168,8 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     }
 }
 
-/// What is within this process has no page cache.
+/// Returns the bytes of memory to touch before each run. Targets in this process have no page
+/// cache.
 fn touched_bytes(plan: &Plan) -> u64 {
     let has_cache = |target: &TargetPlan| !matches!(target.kind, TargetKind::InProcess { .. });
     if plan.targets.iter().any(has_cache) { host_memory::to_touch() } else { 0 }
@@ -176,7 +179,7 @@ fn several_runs(records: &[Record], run: &str) -> bool {
     records.iter().any(|record| matches!(record, Record::Provenance(found) if found.run != run))
 }
 
-/// The disk on which a directory lies, where it is a disk.
+/// Returns the disk that holds a directory; `None` if it is not on a disk.
 fn backing_device(directory: &Path) -> Option<DeviceNumber> {
     let number = std::fs::metadata(directory).ok()?.st_dev();
     let device =
@@ -192,9 +195,9 @@ struct Runner<'a> {
     started: Instant,
     past: Past,
     precision: Precision,
-    /// Bytes of memory that are touched before each run.
+    /// Bytes of memory touched before each run.
     touched_bytes: u64,
-    /// The name of the second copy of the baseline, where one is run.
+    /// The name of the second copy of the baseline, if one is run.
     second_copy: Option<String>,
     /// Pairs of target and workload that failed.
     given_up: std::collections::HashSet<(String, String)>,
@@ -228,7 +231,7 @@ impl Runner<'_> {
         Ok(end)
     }
 
-    /// Refuses before anything is written where an image would not fit.
+    /// Fails before anything is written if an image does not fit.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
         let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
@@ -238,7 +241,7 @@ impl Runner<'_> {
         check_space(self.work.path(), plan.image_size)
     }
 
-    /// Makes the workloads and what they read.
+    /// Makes the workloads and the files that they read.
     fn prepare(&self) -> Result<Workloads> {
         let mut workloads = Vec::new();
         for plan in &self.options.plan.workloads {
@@ -250,8 +253,8 @@ impl Runner<'_> {
         Ok(workloads)
     }
 
-    /// Makes and ends every target once: those the machine can't make are left out before the
-    /// first round.
+    /// Makes and removes every target once. Targets that the machine can't make are left out before
+    /// the first round.
     fn try_targets(&mut self) -> Result<Vec<TargetPlan>> {
         let mut left = Vec::new();
         let mut reasons = Vec::new();
@@ -280,11 +283,12 @@ impl Runner<'_> {
         Ok(left)
     }
 
-    /// The second copy of the baseline, where one is wanted and the baseline is run.
+    /// Returns the second copy of the baseline, if the plan has one and the baseline is run.
     fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
-        // Where targets were chosen, others may run elsewhere; else one alone is not compared.
+        // If targets were chosen, others may run elsewhere. Otherwise a single target is not
+        // compared.
         let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)
@@ -340,15 +344,15 @@ impl Runner<'_> {
         Ok((EndReason::Finished, self.options.plan.rounds_max))
     }
 
-    /// The workloads that need a round: all of them up to the least number of rounds, later those
-    /// with an interval that is still wide.
+    /// Returns the workloads that need a round: all of them in the first `rounds` rounds, later
+    /// those with an interval that is still too wide.
     fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
         let Plan { rounds, half_width, .. } = *self.options.plan;
         let wide = |label: &str| self.precision.is_wide(label, half_width);
         (0..workloads.len()).filter(|index| round < rounds || wide(&workloads[*index].0)).collect()
     }
 
-    /// Says which intervals are wider than asked after the most rounds.
+    /// Notes the intervals that are still too wide after the last round.
     fn remark_on_widths(&mut self, workloads: &Workloads) -> Result<()> {
         let Plan { rounds, rounds_max, half_width: asked, .. } = *self.options.plan;
         if rounds_max == rounds {
@@ -391,7 +395,7 @@ impl Runner<'_> {
             }
             for attempt in first..=first + options.choice.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
-                // So many runs there are at least, as far as is known in this round.
+                // The minimum number of runs, as far as it is known in this round.
                 let cells_a_round = (targets.len() * self.chosen(workloads)) as u64;
                 let total = u64::from(options.plan.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
@@ -402,15 +406,15 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// How many workloads are run at all.
+    /// Returns the number of chosen workloads.
     fn chosen(&self, workloads: &Workloads) -> usize {
         let chosen = &self.options.choice.cells.workloads;
         let is_chosen = |label: &String| chosen.is_empty() || chosen.contains(label);
         workloads.iter().filter(|(label, _)| is_chosen(label)).count()
     }
 
-    /// One workload of one round on all targets, in an order drawn from the seed. Answers whether
-    /// the machine did nothing else meanwhile.
+    /// Runs one workload of one round on all targets, in an order drawn from the seed. Returns
+    /// whether there was no interference.
     fn block(
         &mut self,
         cell: &Cell<'_>,
@@ -448,7 +452,8 @@ impl Runner<'_> {
         Ok(samples.iter().all(|sample| sample.contaminated.is_none()))
     }
 
-    /// One workload on one fresh target; its samples. A failure is noted and ends this pair.
+    /// Runs one workload on one new target and returns its samples. After a failure, which is
+    /// noted, this pair is not run again.
     fn cell(
         &mut self,
         cell: &Cell<'_>,
@@ -462,8 +467,8 @@ impl Runner<'_> {
         }
         match self.measure(cell, position, plan, workload)? {
             Ok(samples) => Ok(Some(samples)),
-            // A signal from a terminal reaches mkfs and mount commands as well: what they then
-            // answer is no failure of the target.
+            // A signal from a terminal also reaches mkfs and mount commands. Their errors are then
+            // not failures of the target.
             Err(_) if self.options.interrupt.is_raised() => Err(Error::Interrupted),
             Err(error) => {
                 self.given_up.insert(pair);
@@ -475,7 +480,8 @@ impl Runner<'_> {
         }
     }
 
-    /// The samples, or how the target failed, which loses them; an error is the comparison's own.
+    /// Returns the samples, or the target's failure. Samples of a failed run are written but not
+    /// returned. The outer error is one of the comparison itself.
     fn measure(
         &mut self,
         cell: &Cell<'_>,
@@ -483,10 +489,10 @@ impl Runner<'_> {
         plan: &TargetPlan,
         workload: &dyn Workload,
     ) -> Result<Result<Vec<Sample>>> {
-        // What others left to be written back would be written while this is measured.
+        // Otherwise data of earlier runs would be written back during this measurement.
         rustix::fs::sync();
-        // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
-        // long to be made, but was, has its time to run.
+        // A target may hang as soon as it is mounted, so making it is watched too. Making and
+        // running have separate time limits.
         let watch = self.watch(self.options.interrupt.part())?;
         let mut target = match watch.end(target::make(plan, self.workshop())) {
             Ok((target, _)) => target,
@@ -503,7 +509,7 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let watch = self.watch(interrupt.clone())?;
-        // What is measured within the process may have nothing to do with any disk.
+        // Work within this process may not concern any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
         let mut session = Session::new(&mut *target.target, template, interrupt);
         session.backing = self.backing.filter(|_| !in_process);
@@ -515,7 +521,7 @@ impl Runner<'_> {
         Ok(ran.and(ended).map(|()| samples))
     }
 
-    /// Begins to watch what must not take longer than a run may.
+    /// Begins to watch the time limit of a run.
     fn watch(&self, interrupt: Interrupt) -> Result<Watch> {
         let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
         Watch::begin(limit, interrupt, self.work.path())
@@ -541,7 +547,7 @@ impl Runner<'_> {
     }
 }
 
-/// A place in the plan's grid, on every target.
+/// A cell of the plan's grid, for all targets.
 struct Cell<'a> {
     label: &'a str,
     round: u32,
@@ -553,15 +559,15 @@ fn kind_of_note(error: &Error) -> NoteKind {
     if error.is_missing_prerequisite() { NoteKind::LeftOut } else { NoteKind::Failed }
 }
 
-/// The seed of one workload in one round, both counted from 0: the same for every target, different
-/// from all others. `seed` is that of the run.
+/// Returns the seed of one workload in one round, both counted from 0. It is the same for every
+/// target and different from all others. `seed` is that of the run.
 #[must_use]
 pub fn block_seed(seed: u64, round: u32, workload: usize) -> u64 {
     let cell = (u64::from(round) << 16) | workload as u64;
     seed ^ cell.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Samples are written below an output directory under this name.
+/// Returns the path of the samples in an output directory.
 #[must_use]
 pub fn samples_path(output: &Path) -> PathBuf {
     output.join("samples.jsonl")

@@ -1,10 +1,10 @@
-//! Does the harness cry wolf, and does it see one? What `fslab compare --self-test` runs and
-//! judges.
+//! Measures whether the harness reports false differences and detects real ones. `fslab compare
+//! --self-test` runs and judges it.
 //!
-//! Three copies of one target are compared: the first with the second, which is made alike (A/A),
-//! and with a third, each of whose operations takes 5 % longer. The rounds are cut into
-//! comparisons. The ratios of the first two are the noise from which 1,000 further comparisons of
-//! equal targets are drawn.
+//! Three copies of one target are compared. The first is compared with the second, which is equal
+//! (A/A), and with the third, whose operations each take 5 % longer. The rounds are divided into
+//! comparisons. The ratios of the first two copies are the noise from which 1,000 further
+//! comparisons of equal targets are drawn.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -15,34 +15,35 @@ use crate::plan::{Form, Plan, TargetKind, TargetPlan};
 use fslab_report::{Report, Row};
 use fslab_stats::{CONFIDENCE, half_width, paired_ratio};
 
-/// The share by which the third copy is slower.
+/// The share by which the third copy is slowed.
 const DELAY: f64 = 0.05;
 
-/// How many comparisons are measured.
+/// Number of measured comparisons.
 pub const COMPARISONS: usize = 10;
 
-/// How many rounds each has, unless the command line says otherwise.
+/// Rounds of each comparison, unless the command line sets another number.
 pub const ROUNDS: u32 = 12;
 
-/// How many comparisons are drawn from the noise.
+/// Number of comparisons drawn from the noise.
 const SIMULATED: usize = 1000;
 
-/// Of ten comparisons of equal targets, at a true rate of 7 % more than this are called different
-/// once in 250 self-tests.
+/// Allowed false differences in ten comparisons of equal targets. At a true rate of 7 %, one in 250
+/// self-tests exceeds it.
 const MEASURED_MOST: usize = 3;
 
-/// The stop rule may cost 2 % above the nominal 5 %.
+/// Allowed false differences in the simulation: the nominal 5 %, and 2 % that the stop rule may
+/// add.
 const SIMULATED_MOST: usize = 70;
 
-/// Of ten delays, at a true rate of 95 % fewer than this are found once in 90 self-tests.
+/// Required detections of ten delays. At a true rate of 95 %, one in 90 self-tests finds fewer.
 const FOUND_LEAST: usize = 8;
 
-/// The phase that is judged: it waits for no memory to be made.
+/// The judged phase. It does not wait for memory to be allocated.
 const PHASE: &str = "overwrite";
 
 const WORKLOAD: &str = "[[workload]]\nname = \"stream\"\nsize = \"32 MiB\"\nrequest = \"4 KiB\"\n";
 
-/// What was found.
+/// The result of a self-test.
 #[derive(Clone, Debug, Serialize, PartialEq)]
 pub struct Found {
     /// The target.
@@ -51,31 +52,31 @@ pub struct Found {
     pub rounds: usize,
     /// Seed of the run and of the simulation.
     pub seed: u64,
-    /// Measured comparisons of either kind.
+    /// Number of measured comparisons of each kind: equal and slowed.
     pub comparisons: usize,
-    /// Of these, comparisons of equal targets that show a difference.
+    /// Measured comparisons of equal targets that show a difference.
     pub false_differences: usize,
-    /// How many may.
+    /// Maximum of `false_differences`.
     pub false_differences_most: usize,
-    /// Simulated comparisons of equal targets.
+    /// Number of simulated comparisons of equal targets.
     pub simulated: usize,
-    /// Of these, those that show a difference.
+    /// Simulated comparisons that show a difference.
     pub simulated_false_differences: usize,
-    /// How many may.
+    /// Maximum of `simulated_false_differences`.
     pub simulated_false_differences_most: usize,
-    /// In how many comparisons the delay was found.
+    /// Comparisons in which the delay was found.
     pub delays_found: usize,
-    /// In how many it must be.
+    /// Minimum of `delays_found`.
     pub delays_found_least: usize,
     /// The delay, as a share of each operation.
     pub delay: f64,
-    /// The delay as it was measured over all rounds.
+    /// The delay measured over all rounds.
     pub delay_measured: f64,
-    /// Median of half the widths of the intervals between equal targets.
+    /// Median half width of the intervals between equal targets.
     pub half_width: f64,
 }
 
-/// The plan: three copies of a target, of which the first is the baseline and the third is slowed.
+/// Returns the plan: three copies of a target. The first is the baseline and the third is slowed.
 ///
 /// # Errors
 /// None, unless the plan's own text is wrong.
@@ -98,7 +99,7 @@ pub fn plan(target: &TargetPlan, image_size: u64) -> Result<Plan> {
     Ok(plan)
 }
 
-/// The ratios of the second and of the slowed copy to the first, round by round.
+/// Returns the ratios of the second and the slowed copy to the first, in the order of rounds.
 fn ratios(report: &Report) -> (Vec<f64>, Vec<f64>) {
     let group = report.groups.iter().find(|group| group.phase == PHASE);
     let of = |name: &str| {
@@ -120,7 +121,7 @@ fn in_order(row: &Row) -> Vec<f64> {
     ratios.into_iter().map(|(_, ratio)| ratio).collect()
 }
 
-/// Whether a comparison of these ratios shows a difference, and in which direction.
+/// Returns the ratio if a comparison of these ratios shows a difference.
 fn shown(ratios: &[f64], seed: u64) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (*ratio, 1.0)).collect();
     let found = paired_ratio(&pairs, seed)?;
@@ -129,10 +130,10 @@ fn shown(ratios: &[f64], seed: u64) -> Option<f64> {
 }
 
 impl Found {
-    /// Judges the report of the plan's run, of comparisons of so many rounds each.
+    /// Judges the report of the plan's run, whose comparisons have `rounds` rounds each.
     ///
     /// # Errors
-    /// Where rounds are missing.
+    /// If rounds are missing.
     pub fn new(report: &Report, target: &str, rounds: u32, seed: u64) -> Result<Self> {
         let (second, slowed) = ratios(report);
         Self::of(target, rounds as usize, seed, &second, &slowed)
@@ -169,7 +170,7 @@ impl Found {
         })
     }
 
-    /// The rates with their limits, as text.
+    /// Returns the rates and their limits as text.
     #[must_use]
     pub fn text(&self) -> String {
         format!(
@@ -198,7 +199,7 @@ impl Found {
         )
     }
 
-    /// Which limits are missed, in words.
+    /// Returns descriptions of the limits that are missed.
     #[must_use]
     pub fn missed(&self) -> Vec<&'static str> {
         let limits = [
@@ -219,8 +220,9 @@ impl Found {
     }
 }
 
-/// How many of the simulated comparisons of equal targets are called different. Their rounds are
-/// drawn from the measured ones. Which copy is the first is drawn as well, so that both are equal.
+/// Returns the number of simulated comparisons of equal targets that show a difference. Their
+/// rounds are drawn from the measured ones. The order of the two copies is also drawn, so that both
+/// are equal.
 fn simulate(ratios: &[f64], rounds: usize, seed: u64) -> usize {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut one = |number: u64| {
@@ -246,7 +248,7 @@ fn median_half_width(ratios: &[f64], rounds: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Ratios about a level whose noise has this standard deviation.
+    /// Makes ratios around a level, with noise of this standard deviation.
     fn noisy(level: f64, spread: f64, seed: u64) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut noise = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
@@ -257,8 +259,8 @@ mod tests {
         Found::of("t", 12, 7, second, slowed).unwrap().missed()
     }
 
-    /// A sound harness passes; one that favours a copy, one that loses the delay, one that calls
-    /// it faster and one whose noise hides it are each named.
+    /// A sound harness passes. Four faults are named: a copy is favoured, the delay is lost, it is
+    /// called faster, or noise hides it.
     #[test]
     fn missed_limits_are_named() {
         let (second, slowed) = (noisy(1.0, 0.02, 1), noisy(1.05, 0.02, 2));
@@ -280,7 +282,7 @@ mod tests {
             let found = simulate(&noisy(1.0, spread, 8), 12, 9);
             assert!((10..=SIMULATED_MOST).contains(&found), "{spread}: {found} of {SIMULATED}");
         }
-        // A copy that is always slower is as often the first as the second.
+        // A copy that is always slower is drawn as the first as often as the second.
         let found = simulate(&noisy(1.1, 0.01, 8), 12, 9);
         assert!(found <= SIMULATED_MOST, "{found}");
     }

@@ -1,7 +1,7 @@
-//! Targets: what a plan compares, brought into being for one run and gone after it.
+//! Targets: made for one run of a comparison and removed after it.
 //!
-//! Whatever a target attaches or mounts is held by guards: it goes on every exit path, in the
-//! order opposite to its making.
+//! Guards hold everything that a target attaches or mounts. Every exit path therefore undoes it, in
+//! reverse order.
 
 mod device;
 mod directory;
@@ -29,7 +29,7 @@ use crate::host::{Host, HostError, OtherProgram};
 use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use fslab_report::sample::TargetRecord;
 
-/// What targets are made with.
+/// The settings shared by all targets that are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Workshop<'a> {
     pub host: &'a dyn Host,
@@ -37,16 +37,16 @@ pub(crate) struct Workshop<'a> {
     pub image_size: u64,
 }
 
-/// A target that is made, and the bound on the memory of its run: of this process and every daemon
-/// it starts, and of the page cache of what they read and write. Fields are dropped in this order:
-/// daemons of the target are in the group.
+/// A target and the memory limit of its run. The limit covers this process, every daemon it starts,
+/// and the page cache of the files they use. Fields are dropped in this order, because the target's
+/// daemons are members of the group.
 pub(crate) struct MadeTarget {
     pub target: Box<dyn Target>,
     bound: Option<MemoryBound>,
 }
 
 impl MadeTarget {
-    /// Ends it; answers what did not go as it should.
+    /// Removes the target and returns notes about what did not go as expected.
     pub fn tear_down(self) -> Result<Vec<String>> {
         let notes = self.target.tear_down()?;
         self.bound.map_or(Ok(()), MemoryBound::leave)?;
@@ -54,11 +54,11 @@ impl MadeTarget {
     }
 }
 
-/// Makes a target, and what there is to record of how.
+/// Makes a target and the record of how it was made.
 pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget, TargetRecord)> {
     let bound = plan.memory.map(MemoryBound::enter).transpose()?;
     let other = plan.program.as_ref().map(|program| OtherProgram { host: shop.host, program });
-    // Which layers another program has, it says itself.
+    // Another program checks its layers itself.
     let shop = match &other {
         Some(other) => Workshop { host: other, ..shop },
         None => shop,
@@ -83,7 +83,7 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
     Ok((MadeTarget { target, bound }, record))
 }
 
-/// Says where an image is missing that the plan allows to be missing.
+/// Fails if an image is missing that the plan allows to be missing.
 fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
         && let Err(source) = std::fs::metadata(recorded)
@@ -94,7 +94,8 @@ fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     Ok(())
 }
 
-/// The host does not know a specification: missing where the plan says that it may be, else wrong.
+/// Returns the error for an unknown specification. It counts as missing if the plan allows that,
+/// otherwise as wrong.
 fn unknown(plan: &TargetPlan, specification: &str, source: HostError) -> Error {
     match &plan.needs {
         Some(needs) => Error::Missing { needs: needs.clone(), source },

@@ -1,6 +1,6 @@
-//! What workloads act on: a directory tree, reached by system calls or in process.
+//! The directory tree that a workload uses, reached by system calls or in process.
 //!
-//! Paths are relative to the tree's root, of plain names joined by `/`.
+//! Paths are relative to the tree's root and consist of plain names joined by `/`.
 
 pub(crate) mod copy;
 mod host_tree;
@@ -22,22 +22,23 @@ pub(crate) use stack_tree::StackTree;
 pub enum Access {
     /// For reading.
     Read,
-    /// For writing over what is there.
+    /// For overwriting.
     Write,
-    /// For writing at the end.
+    /// For appending.
     Append,
-    /// For reading and for writing over what is there.
+    /// For reading and overwriting.
     ReadWrite,
-    /// The same, past the page cache (O_DIRECT); in process it is as above.
+    /// For reading and overwriting, bypassing the page cache (`O_DIRECT`). In process it equals
+    /// `ReadWrite`.
     Direct,
 }
 
-/// What `lstat` tells workloads.
+/// The results of `lstat` that workloads use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Size in bytes.
     pub size: u64,
-    /// Space it takes, in bytes.
+    /// Allocated space in bytes.
     pub stored: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -45,12 +46,12 @@ pub struct Status {
     pub is_file: bool,
 }
 
-/// A directory tree. Threads share it; a file is of the thread that opened it.
+/// A directory tree, shared by threads. An open file belongs to the thread that opened it.
 pub trait Tree: Sync {
     /// Creates a directory.
     ///
     /// # Errors
-    /// What the operation answered, with its path; so for all methods.
+    /// The operation's error with its path. This applies to all methods.
     fn make_directory(&self, path: &str) -> Result<()>;
 
     /// Creates a file that must not exist and opens it for writing.
@@ -64,54 +65,55 @@ pub trait Tree: Sync {
     /// Opens a file that exists.
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>>;
 
-    /// The status of a name, not following a link.
+    /// Returns the status of a name; does not follow a symbolic link.
     fn status(&self, path: &str) -> Result<Status>;
 
-    /// Calls back with every name in a directory but `.` and `..`; the empty path is the root.
+    /// Calls `each` with every name in a directory except `.` and `..`. The empty path is the root.
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()>;
 
-    /// Gives a file another name, in place of what has it.
+    /// Renames a file; replaces a file that has the new name.
     fn rename(&self, path: &str, to: &str) -> Result<()>;
 
     /// Removes the name of a file.
     fn remove(&self, path: &str) -> Result<()>;
 
-    /// The directory of this machine where it is found; `None` for one in process.
+    /// Returns the directory of the tree on this machine; `None` for a tree in process.
     fn path(&self) -> Option<&Path>;
 
     /// Makes everything durable.
     fn sync_all(&self) -> Result<()>;
 
-    /// Hands the tree over as a file system, whose root is the tree's.
+    /// Passes the tree to `work` as a file system with the same root.
     fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
-/// An open file of a tree. Dropping closes it and loses the error; `close` reports it.
+/// An open file of a tree. Dropping it closes it without returning an error; `close` returns it.
 pub trait TreeFile {
-    /// Reads at an offset; answers less than asked only at the end of the file or where the
+    /// Reads at an offset. Returns fewer bytes than requested only at the end of the file or if the
     /// system returned early.
     ///
     /// # Errors
-    /// What the operation answered, with its path; so for all methods.
+    /// The operation's error with its path. This applies to all methods.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Writes all of `data` at an offset.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes all of `data` at the end, of a file opened for that or created and only appended to.
+    /// Appends all of `data`. The file must be open for appending, or created and only appended to.
     fn append(&self, data: &[u8]) -> Result<()>;
 
     /// Makes the file durable.
     fn sync(&self) -> Result<()>;
 
-    /// Pages of the file in the page cache; `None` where there is no such thing.
+    /// Returns the number of the file's pages in the page cache; `None` if it has no page cache.
     fn resident_pages(&self) -> Result<Option<u64>>;
 
-    /// Closes it.
+    /// Closes the file.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Writes until all is taken; `write` is told how much was taken, and what is left.
+/// Repeats `write` until all data are written. `write` receives the bytes written so far and the
+/// remaining data.
 fn write_whole(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     while done < data.len() {

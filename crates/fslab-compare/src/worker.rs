@@ -1,9 +1,9 @@
-//! Worker processes: this programme again, doing one part of a workload on a mounted target.
+//! Worker processes: this program again, doing one part of a workload on a mounted target.
 //!
-//! The caller hands over a task as JSON in an argument. The worker prepares, says `ready`, waits
-//! for a line on its standard input, works, and says what it measured. Lines are marked, so that
-//! whatever else a programme prints does no harm. Its processor time is counted from the signal
-//! to start, so that loading the programme is not measured.
+//! The caller passes a task as JSON in an argument. The worker prepares, prints `ready`, waits for
+//! a line on its standard input, works and prints its measurements. These lines carry a mark, so
+//! that other output of the program does no harm. Processor time is counted from the start signal,
+//! so that loading the program is not measured.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -19,42 +19,43 @@ use crate::tree::HostTree;
 use crate::workload::random_access::Accesses;
 use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
-/// Before every line that is meant for the caller.
+/// The mark before each message to the caller.
 const MARK: &str = "fslab-worker ";
 
-/// What a worker is to do.
+/// The task of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     /// The target's directory.
     pub root: PathBuf,
-    /// Its part.
+    /// The accesses that this worker makes.
     pub accesses: Accesses,
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
-    /// It waits for the start.
+    /// It waits for the start signal.
     Ready,
-    /// It is done.
+    /// It finished; the measurements follow.
     Done { reads: Told, writes: Told, user_ns: u64, system_ns: u64 },
-    /// It is not.
+    /// It failed with this error.
     Failed(String),
 }
 
-/// How long operations of one direction took: the longest in nanoseconds, and the histogram.
+/// Durations of the operations of one direction: the longest in nanoseconds, and the histogram.
 type Told = (u64, Vec<(u64, u64)>);
 
-/// Is a worker process: does what `task` says and answers on `output`.
+/// Runs a worker process: does the work of `task` and writes messages to `output`.
 ///
 /// # Errors
-/// Where the task does not parse or the caller is gone; errors of the work are told to the caller.
+/// If the task does not parse, or communication with the caller fails. Errors of the work itself
+/// are sent to the caller.
 pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<()> {
     let task: Task = serde_json::from_str(task).map_err(Error::WorkerMessage)?;
     say(output, &Message::Ready)?;
     let mut line = String::new();
     let read = input.read_line(&mut line).map_err(gone)?;
-    // The caller has ended without giving the signal.
+    // The caller ended without giving the signal.
     if read == 0 {
         return Ok(());
     }
@@ -73,7 +74,7 @@ pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Resul
     say(output, &message)
 }
 
-/// A worker process that is ready; ended when dropped.
+/// A worker process that is ready; killed when dropped.
 pub(crate) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
@@ -81,7 +82,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one, and waits until it is ready.
+    /// Starts a worker process and waits until it is ready.
     pub fn start(command: &[OsString], task: &Task) -> Result<Self> {
         let (program, arguments) = command.split_first().ok_or(Error::NoWorkers)?;
         let task = serde_json::to_string(task).map_err(Error::Encode)?;
@@ -110,7 +111,7 @@ impl Worker {
         input.write_all(b"go\n").map_err(gone)
     }
 
-    /// Waits for the result: how long operations took, and the processor time, user and system.
+    /// Waits for the result: durations of operations, and user and system processor time.
     pub fn result(&mut self) -> Result<(Directions, Duration, Duration)> {
         match self.hear()? {
             Message::Done { reads, writes, user_ns, system_ns } => {
@@ -130,7 +131,7 @@ impl Worker {
             if self.output.read_line(&mut line).map_err(gone)? == 0 {
                 return Err(Error::Worker { message: "it ended without a word".to_owned() });
             }
-            // A test programme prints its own text before, without ending the line.
+            // A test program prints its own text first, without ending the line.
             if let Some((_, message)) = line.split_once(MARK) {
                 return serde_json::from_str(message).map_err(Error::WorkerMessage);
             }
@@ -140,7 +141,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Without its input it ends by itself, unless it is at work.
+        // A waiting worker ends when its input is closed. A working one does not notice; it is
+        // killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
             tracing::warn!("ending a worker process: {error}");

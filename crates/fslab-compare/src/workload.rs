@@ -1,8 +1,7 @@
-//! Workloads: what is done to a target, in phases that are timed apart.
+//! Workloads: work done in a target, in phases that are timed separately.
 //!
-//! A workload sees a `Tree` and a `Session`: it can't know whether it runs over a
-//! mount or in process, nor on which file system. A new workload is one file with a `SPEC` and a
-//! line in [`WORKLOADS`].
+//! A workload uses a `Tree` and a `Session`. It can't know its file system, or whether it runs on a
+//! mount or in process. A new workload is one file with a `SPEC` and a line in [`WORKLOADS`].
 
 mod application;
 mod bonnie;
@@ -43,14 +42,14 @@ use std::path::Path;
 use crate::error::Result;
 use crate::host::Host;
 
-// What a workload is written with.
+// Items used to write a workload.
 pub use crate::runner::{Phase, Session, Timed};
 pub use crate::tree::{Access, Status, Tree, TreeFile};
 pub use fslab_stats::Stopwatch;
 pub(crate) use parameters::percent;
 pub use parameters::{DefaultValue, Parameter, Parameters, bytes};
 
-/// Every workload.
+/// All workloads.
 pub const WORKLOADS: &[&Spec] = &[
     &bonnie::SPEC,
     &compile::CARGO_SPEC,
@@ -79,81 +78,80 @@ pub const WORKLOADS: &[&Spec] = &[
     &untar::SPEC,
 ];
 
-/// A workload as the registry knows it.
+/// The registration of a workload.
 #[derive(Debug)]
 pub struct Spec {
     /// Its name in plans.
     pub name: &'static str,
-    /// One line: what it does.
+    /// One line that describes it.
     pub help: &'static str,
-    /// What a plan may set.
+    /// The parameters that a plan may set.
     pub parameters: &'static [Parameter],
-    /// The phases it may have, as samples call them.
+    /// The phases that it may have, as named in samples.
     pub phases: &'static [&'static str],
-    /// Makes it, for one comparison.
+    /// Constructs it for one comparison.
     pub construct: fn(&Parameters, seed: u64) -> Box<dyn Workload>,
 }
 
 impl Spec {
-    /// The phases it declares.
+    /// Returns the declared phases.
     pub(crate) fn phase_names(&self) -> Vec<String> {
         self.phases.iter().map(|phase| (*phase).to_owned()).collect()
     }
 }
 
-/// What a workload prepares itself with, once for a comparison.
+/// The environment for preparing a workload, once for each comparison.
 pub struct Preparation<'a> {
     /// A directory of its own outside the targets.
     pub directory: &'a Path,
-    /// What this programme can do for it.
+    /// The host of this program.
     pub host: &'a dyn Host,
 }
 
 /// A workload with its parameters set. It runs once for each target and round.
 pub trait Workload: Sync {
-    /// Makes what the runs read from outside the target, such as source files.
+    /// Makes the data that runs read from outside the target, such as source files.
     ///
     /// # Errors
-    /// Those of writing there.
+    /// Errors of writing them.
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Refuses parameters that contradict each other; the error says which, and why.
+    /// Checks for parameters that contradict each other.
     ///
     /// # Errors
-    /// One line, without the workload's name.
+    /// One line with the reason, without the workload's name.
     fn check(&self) -> std::result::Result<(), String> {
         Ok(())
     }
 
-    /// The phases it may have, where they follow from its parameters; `None` for those of its
-    /// [`Spec`].
+    /// Returns the phases if they depend on its parameters; `None` for those of its [`Spec`].
     fn phases(&self) -> Option<Vec<String>> {
         None
     }
 
-    /// Runs its phases on a fresh target.
+    /// Runs its phases on a new target.
     ///
     /// # Errors
-    /// Those of the target's operations, wrong contents, and interruption.
+    /// Errors of the target's operations, wrong contents, and interruption.
     fn run(&self, session: &mut Session<'_>) -> Result<()>;
 }
 
-/// The workload of a name.
+/// Returns the workload with a name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
     WORKLOADS.iter().copied().find(|spec| spec.name == name)
 }
 
-/// Made-up words, as workloads write them: text that compresses to about a third, the same for the
-/// same seed.
+/// Returns made-up words as written by workloads. The text compresses to about a third and depends
+/// only on the seed.
 #[must_use]
 pub fn text(seed: u64, length: usize) -> Vec<u8> {
     content::make("text", seed, length)
 }
 
-/// Sizes from `smallest` doubling up to `largest`.
+/// Returns sizes that double from `smallest` up to `largest`.
 fn doubling(smallest: u64, largest: u64) -> impl Iterator<Item = u64> {
     let sizes = std::iter::successors(Some(smallest), |size| size.checked_mul(2));
     sizes.take_while(move |size| *size <= largest)

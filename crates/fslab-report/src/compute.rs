@@ -68,11 +68,11 @@ impl Report {
         Self::pooled(records, baselines, margin, Pooling::Strata)
     }
 
-    /// Computes it as [`against`](Self::against) does, with the ratios of several machines pooled
-    /// in a way.
+    /// Computes the report like [`against`](Self::against), with a way to pool the ratios of
+    /// several machines.
     ///
     /// # Errors
-    /// For a baseline that is no target.
+    /// Fails for a baseline that is not a target.
     pub fn pooled(
         records: &[Record],
         baselines: &[String],

@@ -11,7 +11,8 @@ pub(super) fn seconds(value: f64) -> String {
     format!("{} {unit}", significant(scaled))
 }
 
-/// Formats a number with three significant digits, without an exponent.
+/// Formats a number with three significant digits, without an exponent. Below 1 it has three
+/// decimals, which may be fewer significant digits.
 #[must_use]
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {

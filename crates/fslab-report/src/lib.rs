@@ -80,7 +80,7 @@ pub const RENDERERS: &[&Renderer] = &[
 pub struct Renderer {
     /// Its name.
     pub name: &'static str,
-    /// What it produces, in one line.
+    /// One line that describes its output.
     pub help: &'static str,
     /// Renders a report.
     pub render: fn(&Report) -> Result<Vec<u8>>,

@@ -35,7 +35,7 @@ pub(super) struct Merged<'a> {
     machine_of: HashMap<String, usize>,
     /// The index of each run's campaign.
     campaigns: HashMap<String, usize>,
-    /// How the ratios of machines become one.
+    /// The way to combine the ratios of machines.
     pub pooling: Pooling,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Merged<'a> {
             if !known {
                 self.further.push((*session).clone());
             }
-            // A campaign has many sessions: what differs between its machines is said of them.
+            // A campaign has many sessions. Differences between its machines are described below.
             if self.pooling == Pooling::Strata {
                 self.remark_on_differences(session);
             }
@@ -125,7 +125,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// The machine and boot ID of each session that has one.
+    /// Returns the machine and the boot ID of each session that has a boot ID.
     fn boots<'b>(&self, sessions: &[&'b Provenance]) -> Vec<(usize, &'b str)> {
         let of = |session: &&'b Provenance| {
             Some((*self.machine_of.get(&session.run)?, session.boot.as_deref()?))
@@ -133,7 +133,8 @@ impl<'a> Merged<'a> {
         sessions.iter().filter_map(of).collect()
     }
 
-    /// Adds a session's machine. Machines are the same if their name, processors and memory are.
+    /// Adds a session's machine. Sessions with equal name, processors and memory have the same
+    /// machine.
     fn add_machine(&mut self, session: &Provenance, sessions: &[&Provenance]) {
         let is_same = |other: &&&Provenance| session.machine_key() == other.machine_key();
         let first = sessions.iter().find(is_same).map_or(session, |first| first);

@@ -18,17 +18,17 @@ pub struct Report {
     pub baselines: Vec<String>,
     /// Names of the machines on which the samples were taken.
     pub machines: Vec<String>,
-    /// How the ratios of these machines become one.
+    /// The way to combine the ratios of these machines.
     #[serde(skip_serializing_if = "Pooling::is_strata")]
     pub pooling: Pooling,
-    /// The machines that count as one when their ratios become one.
+    /// The groups of machines that count as one when their ratios are combined.
     #[serde(skip)]
     pub(crate) kernels: Vec<Vec<usize>>,
     /// Names of all targets, in the plan's order.
     pub target_names: Vec<String>,
     /// Labels of all workloads, in the plan's order.
     pub workloads: Vec<String>,
-    /// How each target was made.
+    /// Descriptions of how the targets were made.
     pub targets: Vec<TargetRecord>,
     /// Notes for the reader, the most serious first.
     pub notes: Vec<Note>,
@@ -68,7 +68,7 @@ pub struct Group {
     pub phase: String,
     /// The size of a sweep's point; `None` for a phase, and for the sum over a sweep.
     pub size_bytes: Option<u64>,
-    /// For a point of a sweep over threads: how many.
+    /// The number of threads at a point of a sweep over threads.
     pub threads: Option<u32>,
     /// Whether this is the sum over a sweep's points.
     pub is_sum: bool,
@@ -349,7 +349,8 @@ impl Against {
 }
 
 impl Group {
-    /// The phase without the number of threads that its name has in a sweep over threads.
+    /// Returns the phase without the number of threads, which is part of its name in a sweep over
+    /// threads.
     #[must_use]
     pub fn operation(&self) -> &str {
         let end = self.threads.map(|threads| of_threads("", threads)).unwrap_or_default();

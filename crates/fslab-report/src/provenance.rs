@@ -90,10 +90,10 @@ pub struct Provenance {
     pub tools: BTreeMap<String, String>,
 }
 
-/// What differs between any two machines.
+/// The condition that differs between any two machines.
 const MACHINE: &str = "machine";
 
-/// What differs between any two starts of a machine.
+/// The condition that differs between any two starts of a machine.
 const START: &str = "start of the machine";
 
 /// The form of a plan: many have a short form besides the full one, in keys of `quick`.
@@ -135,7 +135,7 @@ impl Provenance {
         differ.map(|((name, own), (_, others))| (name, own, others)).collect()
     }
 
-    /// What may change what is measured: a name, and how it is in this run.
+    /// Returns the conditions that may affect measurements, by name.
     fn conditions(&self) -> [(&'static str, String); 18] {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
         let plan = format!("{} ({:08x})", self.plan_name, crc32c::crc32c(self.plan.as_bytes()));
@@ -161,8 +161,8 @@ impl Provenance {
         ]
     }
 
-    /// What may change what is measured beside the machine's name and its start, which differ
-    /// wherever machines do.
+    /// Returns the conditions except the machine's name and its start, which always differ between
+    /// machines.
     pub(crate) fn conditions_of_machine(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.conditions().into_iter().filter(|(name, _)| ![MACHINE, START].contains(name))
     }

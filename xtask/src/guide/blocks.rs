@@ -1,9 +1,9 @@
 //! The command blocks of a page.
 //!
-//! A fence of `sh` holds commands. In a fence of `console`, lines after `$ ` are commands, and the
-//! others are their output, which is compared with the real output (see [`output`](super::output)).
-//! `sh,slow` takes minutes: CI leaves it out. Comments directly before a fence, which no reader
-//! sees:
+//! A fence of `sh` contains commands. In a fence of `console`, lines after `$ ` are commands. The
+//! other lines are their output, which is compared with the real output (see
+//! [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI skips it. Comments
+//! directly before a fence, which readers do not see, control it:
 //!
 //! ```text
 //! <!-- not here: REASON -->      the block is not run, because ...
@@ -17,24 +17,24 @@ use std::fmt;
 /// A block of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The line of its fence, counted from 1.
+    /// The line number of its fence, from 1.
     pub line: usize,
     /// Whether it is run.
     pub kind: Kind,
-    /// Commands before it, its own, and those after it.
+    /// Commands before the block, its own commands, and those after it.
     pub commands: String,
-    /// The lines of output that the page shows, as far as they are compared.
+    /// The lines of output to compare.
     pub output: Vec<String>,
 }
 
 /// Whether a block is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Always.
+    /// In every run.
     Quick,
-    /// But not in CI.
+    /// In every run except CI.
     Slow,
-    /// Never, because of this.
+    /// Never, for this reason.
     NotHere(String),
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A line and what is wrong there.
+/// The number of a line and the error in it.
 type Wrong = (usize, String);
 
-/// The blocks of a page's text.
+/// Returns the blocks of a page's text.
 pub fn of(text: &str) -> Result<Vec<Block>, Wrong> {
     let lines: Vec<&str> = text.lines().collect();
     let mut blocks = Vec::new();
@@ -70,7 +70,7 @@ pub fn of(text: &str) -> Result<Vec<Block>, Wrong> {
     Ok(blocks)
 }
 
-/// The comments directly before a fence, in order.
+/// Returns the comments directly before a fence, in order.
 fn remarks(before: &[&str]) -> Vec<String> {
     let mut end = before.len();
     let mut remarks = Vec::new();
@@ -123,7 +123,7 @@ fn block(
     Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n{after}"), output }))
 }
 
-/// The two sorts of lines of a console.
+/// Separates the commands of a console from their output.
 fn commands_and_output(body: &[&str]) -> (String, Vec<String>) {
     let commands: Vec<&str> = body.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
     let output = body.iter().filter(|line| !line.starts_with("$ "));

@@ -1,13 +1,13 @@
-//! Compares the output that a page shows with that of its commands.
+//! Compares the output shown on a page with the real output of its commands.
 //!
-//! The lines of the page must occur in the real output, in their order. Sizes, times and other
-//! figures may differ: each number with its unit counts as the same, and so do runs of blanks. A
-//! line that is cut off with `...` stands for all lines that begin with it.
+//! The lines of the page must occur in the real output, in the same order. Sizes, times and other
+//! figures may differ: all numbers with units are equal, and so are runs of blanks. A line that
+//! ends in `...` matches all lines that begin with its text.
 
-/// How a line of a page ends that is cut off.
+/// The end of an abbreviated line of a page.
 const CUT: &str = "...";
 
-/// The first line of a page that the real output lacks.
+/// Returns the first line of a page that the real output lacks.
 pub fn first_missing<'a>(expected: &'a [String], found: &str) -> Option<&'a str> {
     let mut found = found.lines().map(without_figures);
     expected.iter().map(String::as_str).filter(|line| !is_left_out(line)).find(|line| {
@@ -22,7 +22,7 @@ fn is_left_out(line: &str) -> bool {
     line.trim().is_empty() || line.trim() == CUT
 }
 
-/// A line with `#` for each figure and its unit, and one blank for each run of them.
+/// Returns a line with `#` for each figure and its unit, and with one blank for each run of blanks.
 fn without_figures(line: &str) -> String {
     const UNITS: [&str; 11] = ["B", "KiB", "MiB", "GiB", "TiB", "ns", "us", "ms", "s", "min", "h"];
     let mut words = Vec::<String>::new();
@@ -40,7 +40,7 @@ fn without_figures(line: &str) -> String {
         let unit = shown.trim_end_matches([',', ';', ':', '.', ')']);
         let is_unit = UNITS.contains(&unit) && words.last().is_some_and(|last| last.ends_with('#'));
         if is_unit {
-            // The mark behind a unit stays: the sentence goes on the same way.
+            // Punctuation after a unit stays, because the sentence continues in the same way.
             let mark = shown[unit.len()..].to_owned();
             words.iter_mut().last().into_iter().for_each(|last| last.push_str(&mark));
         } else {

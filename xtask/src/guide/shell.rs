@@ -1,4 +1,4 @@
-//! The shell in which a page's blocks run, cut off from the machine.
+//! The shell in which a page's blocks run, isolated from the machine.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,19 +12,19 @@ use super::output;
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// Said before each block, to know where the shell ended.
+/// Printed before each block; shows the block at which the shell ended.
 const MARK: &str = "@@ block ";
 
-/// Lines of output that a failure is told with.
+/// Lines of output in the report of a failure.
 const LINES_TOLD: usize = 15;
 
-/// Folders of the machine in which pages may make things: each page has its own.
+/// Folders of the machine in which pages may make files. Each page has its own.
 const OWN: [&str; 2] = ["mnt", "srv"];
 
-/// Folders of the machine that pages see as they are, and may change for themselves.
+/// Folders of the machine that pages see unchanged, and may change only for themselves.
 const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
 
-/// Runs blocks in order until one fails, which is told with the end of what it wrote.
+/// Runs blocks in order until one fails. The failure contains the end of the output.
 pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     let scratch = tempfile::Builder::new().prefix("fslab-guide-").tempdir()?;
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
@@ -49,7 +49,7 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     Ok(Tally { passed: reached.saturating_sub(1), ..Tally::fail(failure) })
 }
 
-/// Compares the output of each block with that on the page.
+/// Compares the output of each block with the output on the page.
 fn compared(page: &str, blocks: &[&Block], stdout: &str) -> Tally {
     let mut tally = Tally::default();
     for (block, found) in blocks.iter().zip(stdout.split(MARK).skip(1)) {
@@ -67,7 +67,8 @@ fn compared(page: &str, blocks: &[&Block], stdout: &str) -> Tally {
     tally
 }
 
-/// `set -e` lets a list go on in which one but the last command failed: its status is asked for.
+/// Appends a command. With `set -e`, a list of commands continues after a failure of any but the
+/// last one. The status of such a list is therefore checked.
 fn push_command(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
@@ -76,14 +77,14 @@ fn push_command(text: &mut String, line: &str) {
     }
 }
 
-/// Makes the folders, the programmes and the script.
+/// Makes the folders, the programs and the script.
 fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::path::PathBuf> {
     let at = |name: &str| scratch.path().join(name);
     for name in ["bin", "home"].iter().chain(&OWN) {
         fs::create_dir(at(name)).with_context(|| name.to_string())?;
     }
     symlink(fslab, at("bin/fslab")).with_context(|| fslab.display().to_string())?;
-    // Root needs no sudo, and where there is none the blocks must run too.
+    // Root needs no sudo. The blocks must run even if it is not installed.
     let sudo = at("bin/sudo");
     fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n")?;
     fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755))?;

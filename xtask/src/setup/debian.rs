@@ -1,4 +1,4 @@
-//! Debian packages: which are needed for what, and installing the missing ones as root.
+//! Debian packages: lists of the required ones. Root installs those that are missing.
 
 use std::process::Command;
 
@@ -7,11 +7,11 @@ use anyhow::{Result, anyhow};
 use super::{Missing, Purpose};
 use crate::{environment, process};
 
-/// A package, known to be there by one of its programs.
+/// A package. It is installed if one of its programs is found.
 struct Package {
     name: &'static str,
     program: &'static str,
-    /// What is lost without it.
+    /// The consequence of its absence.
     consequence: &'static str,
 }
 
@@ -19,7 +19,7 @@ const fn package(name: &'static str, program: &'static str, consequence: &'stati
     Package { name, program, consequence }
 }
 
-/// What tests and the demo need.
+/// Packages for tests and the demo.
 const BOTH: &[Package] = &[
     package("e2fsprogs", "mkfs.ext4", "no ext4: pjdfstest, fsx and ext4 comparisons are skipped"),
     package("xfsprogs", "mkfs.xfs", "tests over xfs and xfs comparisons are skipped"),
@@ -29,7 +29,7 @@ const BOTH: &[Package] = &[
     package("mergerfs", "mergerfs", "comparisons with mergerfs are skipped"),
 ];
 
-/// What only tests need.
+/// Packages only for tests.
 const TEST: &[Package] = &[
     package("squashfs-tools", "mksquashfs", "comparisons with squashfs are skipped"),
     package("erofs-utils", "mkfs.erofs", "comparisons with erofs are skipped"),
@@ -76,7 +76,7 @@ const TEST: &[Package] = &[
     ),
 ];
 
-/// What the cluster needs.
+/// Packages for the cluster.
 const CLUSTER: &[Package] = &[
     package("slurmctld", "slurmctld", "there is no cluster"),
     package("slurmd", "slurmd", "there is no cluster"),
@@ -85,7 +85,7 @@ const CLUSTER: &[Package] = &[
     package("iproute2", "ip", "there is no cluster"),
 ];
 
-/// Installs the packages whose programs are missing; answers those that still are.
+/// Installs the packages of missing programs. Returns those that are still missing.
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     let absent = absent(purpose);
     if absent.is_empty() {
@@ -123,7 +123,7 @@ fn names(packages: &[&'static Package]) -> Vec<&'static str> {
     packages.iter().map(|package| package.name).collect()
 }
 
-/// Tries with the package lists at hand first: fetching new ones takes longer than installing.
+/// Tries the existing package lists first, because fetching new ones takes longer than installing.
 fn apt_install(packages: &[&'static Package]) -> Result<()> {
     println!("setup: installing {}", names(packages).join(" "));
     let install = || apt_get(&[&["install"], names(packages).as_slice()].concat());
@@ -134,7 +134,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    // Daemons of packages are not started: each check starts those that it needs.
+    // Daemons of packages are not started. Tests that need a daemon start it themselves.
     command.env("RUNLEVEL", "1");
     process::capture(&mut command).map(drop)
 }

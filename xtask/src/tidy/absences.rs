@@ -1,12 +1,12 @@
-//! What is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
-//! sources where they are parameters, printing in libraries.
+//! Code that is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
+//! sources if they must be parameters, and printing in libraries.
 
 use super::tree::{RustLine, Tree, Violation, has_word};
 
-/// Words that code must not use, where it must not, and why.
+/// Words that code must not use.
 struct Absence {
     words: &'static [&'static str],
-    /// Paths that the rule is about.
+    /// Whether the rule applies to a path.
     within: fn(&str) -> bool,
     message: &'static str,
 }
@@ -32,7 +32,7 @@ const ABSENCES: &[Absence] = &[
 const DETERMINISTIC: &[&str] =
     &["fslab-layers", "fslab-sca", "fslab-tier", "fslab-ext2", "fslab-age"];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, text)| file(path, text)).collect()
 }
@@ -40,7 +40,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
 fn file(path: &str, text: &str) -> Vec<Violation> {
     let rules: Vec<_> = ABSENCES.iter().filter(|absence| (absence.within)(path)).collect();
     let mut violations = Vec::new();
-    // A module of tests in a file of its own.
+    // Such a file is a module of tests.
     let mut in_tests = path.ends_with("/tests.rs");
     for (index, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
@@ -53,7 +53,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
 }
 
 impl Absence {
-    /// Tests may look at clocks and print; nothing else is allowed to them.
+    /// Tests may use clocks and print. They must follow all other rules.
     fn is_broken_by(&self, code: &str, in_tests: bool) -> bool {
         let holds_in_tests = self.words == ["unsafe"];
         (holds_in_tests || !in_tests) && self.words.iter().any(|word| names(code, word))
@@ -67,14 +67,15 @@ fn names(code: &str, word: &str) -> bool {
     }
 }
 
-/// Test doubles and suites are for test programs, which may print.
+/// Whether a file belongs to a library. Test doubles and suites are for test programs, which may
+/// print.
 fn is_library(path: &str) -> bool {
     let is_library = |name: &str| name != "fslab" && !name.ends_with("-testing");
     let library = source_crate(path).is_some_and(is_library);
     library && !path.contains("/src/testing")
 }
 
-/// The crate of a file below `crates/NAME/src`.
+/// Returns the crate of a file below `crates/NAME/src`.
 fn source_crate(path: &str) -> Option<&str> {
     let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
     rest.starts_with("src/").then_some(name)

@@ -1,11 +1,11 @@
-//! Dependencies between crates run one way, as ARCHITECTURE.md draws them. What no manifest names
-//! can't be imported, so that the manifests are all there is to look at.
+//! Dependencies between crates go in one direction, as ARCHITECTURE.md draws them. Code can import
+//! only crates that its manifest names, so checking the manifests is sufficient.
 
 use toml::Table;
 
 use super::tree::{Tree, Violation};
 
-/// Every crate with those of ours it may depend on.
+/// Every crate with the crates of this project that it may depend on.
 const ARROWS: &[(&str, &str)] = &[
     ("fslab-sys", ""),
     ("fslab-vfs", "fslab-sys"),
@@ -35,7 +35,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
 ];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.manifests().flat_map(|(path, name, text)| manifest(path, name, text)).collect()
 }
@@ -63,7 +63,8 @@ fn may(allowed: &str, dependency: &str) -> bool {
     !is_ours || allowed.split(' ').any(|one| one == dependency)
 }
 
-/// What a crate's own code can import, for any platform. Tests may look over walls.
+/// Returns the packages that a crate's own code can import, for any platform. Tests may use any
+/// crate.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let per_target = targets.into_iter().flat_map(Table::values).filter_map(toml::Value::as_table);
@@ -76,7 +77,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
         .collect()
 }
 
-/// A renamed dependency is known by its real name.
+/// Returns the real name of a dependency, which may be renamed.
 fn package(key: &str, value: &toml::Value) -> String {
     value.get("package").and_then(toml::Value::as_str).unwrap_or(key).to_owned()
 }

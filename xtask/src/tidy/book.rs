@@ -1,11 +1,11 @@
-//! The guide is a book too: `docs/SUMMARY.md` names each of its pages once, its links do not leave
-//! the book, and code that a page shows is that of the file which the page names before it:
+//! The guide is also a book. `docs/SUMMARY.md` names each of its pages once, and its links stay in
+//! the book. Code on a page equals the file that a comment before it names:
 //!
 //! ```text
 //! <!-- copy of: crates/NAME/examples/one.rs -->
 //! ```
 //!
-//! mdBook could include such files, but readers of the plain pages would see nothing.
+//! mdBook could include such files, but the code would be missing for readers of the plain pages.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const BOOK: &str = "docs/";
 const GUIDE: &str = "docs/guide/";
 const COPY: &str = "<!-- copy of: ";
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let Some(summary) = tree.get(SUMMARY) else {
         return vec![Violation::of_file(SUMMARY, "the contents of the book are missing")];
@@ -47,7 +47,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Links of a chapter to pages that are no chapters, and to files that mdBook does not copy.
+/// Returns links of a chapter to pages that are not chapters, and to files that mdBook does not
+/// copy.
 fn links_outside<'a>(
     page: &'a str,
     text: &'a str,
@@ -67,7 +68,7 @@ fn links_outside<'a>(
     })
 }
 
-/// Fences that differ from the file of which they are a copy.
+/// Returns fences that differ from the file that they copy.
 fn copies(tree: &Tree, page: &str, text: &str) -> Vec<Violation> {
     let lines: Vec<&str> = text.lines().collect();
     let starts = lines.iter().enumerate().filter_map(|(index, line)| {

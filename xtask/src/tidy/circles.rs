@@ -1,9 +1,9 @@
-//! Files of a crate import each other in no circle, so that each can be read with what it uses.
+//! Files of a crate do not import each other in a circle, so that each can be read with the files
+//! that it uses.
 //!
-//! An import counts for the file that defines what is imported: what a parent passes on by
-//! `pub use` is followed to its origin. That a file uses files of its own folder (`dir.rs` uses
-//! `dir/htree.rs`) does not count, since they are its parts, which may use what it defines. Tests
-//! don't count either.
+//! An import counts for the file that defines the imported item: `pub use` is followed to the
+//! origin. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) do not count. Such files
+//! are its parts and may use what it defines. Tests do not count either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use syn::{Item, UseTree, Visibility};
 
 use super::tree::{Tree, Violation};
 
-/// Circles that stay, by their files; ARCHITECTURE.md says why.
+/// Permitted circles, by their files; ARCHITECTURE.md explains them.
 const ALLOWED: &[&[&str]] =
     &[&["crates/fslab-tier/src/engine/files.rs", "crates/fslab-tier/src/engine/recall/waiting.rs"]];
 
@@ -22,11 +22,11 @@ type Path = Vec<String>;
 #[derive(Default)]
 struct Module {
     file: String,
-    /// What it imports, and whether it passes it on.
+    /// The imported paths, and whether each is exported again.
     imports: Vec<(Path, bool)>,
 }
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, BTreeMap<Path, Module>> = BTreeMap::new();
     let mut violations = Vec::new();
@@ -48,8 +48,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// The crate's source folder and the module path of a file; `None` for what is not compiled into
-/// the library or program itself.
+/// Returns the crate's source folder and the module path of a file. `None` if it is not compiled
+/// into the library or main program.
 fn place_of(file: &str) -> Option<(&str, Path)> {
     let (root, inner) = file.split_once("/src/")?;
     let inner = inner.strip_suffix(".rs")?;
@@ -60,15 +60,15 @@ fn place_of(file: &str) -> Option<(&str, Path)> {
     (!is_test).then_some((root, path))
 }
 
-/// Collects what the code of one file imports, by paths from the crate's root.
+/// Collects the imports of one file, as paths from the crate's root.
 struct Imports {
     own: Path,
     found: Vec<(Path, bool)>,
 }
 
 impl Imports {
-    /// Notes a path from the crate's root; paths that begin with a name count as those of a child,
-    /// and resolve to nothing where it is another crate.
+    /// Records a path from the crate's root. A path that begins with a name counts as that of a
+    /// child module. If it is another crate, it resolves to nothing.
     fn note(&mut self, path: &[String], passes_on: bool) {
         let above = path.iter().take_while(|part| *part == "super").count();
         let Some(kept) = self.own.len().checked_sub(above) else { return };
@@ -125,7 +125,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The module that defines what a path names; `None` where it is another crate's.
+/// Returns the module that defines the item of a path; `None` if it is in another crate.
 fn defining(modules: &BTreeMap<Path, Module>, path: &[String], depth: usize) -> Option<Path> {
     const DEPTH_MAX: usize = 8;
     let known = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
@@ -145,7 +145,7 @@ fn defining(modules: &BTreeMap<Path, Module>, path: &[String], depth: usize) -> 
     }
 }
 
-/// For each module those that it imports from, without its own children.
+/// Returns the modules from which each module imports, except its own children.
 fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&Path, BTreeSet<Path>> {
     let of = |(path, module): (_, &Module)| {
         let path: &Path = path;
@@ -155,7 +155,7 @@ fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&Path, BTreeSet<Path>> {
     modules.iter().map(of).collect()
 }
 
-/// Sets of modules each of which can be reached from each.
+/// Returns the sets of modules that all reach each other.
 fn circles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<Path>> {
     let edges = edges(modules);
     let reached = |from: &Path| {
@@ -202,13 +202,13 @@ mod tests {
         };
         assert_eq!(tree("use crate::other::X;", "pub struct X;"), 0);
         assert_eq!(tree("use crate::other::X;", "use super::one::Y;"), 1);
-        // What the root passes on counts for the file that defines it.
+        // An item that the root exports again counts for the file that defines it.
         assert_eq!(tree("use crate::other::X; pub struct One;", "use crate::One;"), 1);
         assert_eq!(tree("fn f() { crate::other::g() }", "fn g() { super::one::f() }"), 1);
         let in_tests = "#[cfg(test)] mod tests { use crate::one::Y; }";
         assert_eq!(tree("use crate::other::X;", in_tests), 0);
         assert_eq!(tree("use crate::other::X;", "fn ("), 1, "what does not parse is told");
-        // The root uses its parts, which use it.
+        // The root uses its parts, and they use the root.
         assert_eq!(tree("use crate::root;", "fn f() { crate::root() }"), 0);
     }
 }

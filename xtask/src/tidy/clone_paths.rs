@@ -1,12 +1,12 @@
-//! No path of the clone is compiled into a program: clones that share a build folder share what was
-//! built, and cargo does not see that a clone lies elsewhere. Tests run in their package's folder,
-//! so that relative paths lead to what they need.
+//! No path of the clone is compiled into a program. Clones that share a build folder share built
+//! programs, and cargo does not notice that a clone has another path. Tests run in their package's
+//! folder, so relative paths work.
 
 use super::tree::{Tree, Violation, lines_of};
 
 const WORDS: &str = "env!(\"CARGO_MANIFEST_DIR\")";
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let sources = tree.rust().filter(|(path, _)| path.starts_with("crates/"));
     let broken = lines_of(sources).filter(|(_, _, line)| line.contains(WORDS));

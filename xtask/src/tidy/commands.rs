@@ -4,7 +4,7 @@ use super::tree::{Tree, Violation, has_word};
 
 const COMMANDS: &str = "crates/fslab/src/commands.rs";
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let documented = |name: &str| {
         let call = format!("fslab {}", name.replace('_', "-"));
@@ -20,7 +20,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// The module in a line of the list of subcommands such as `List(list::Args),`.
+/// Returns the module in a line of the list of subcommands, such as `List(list::Args),`.
 fn subcommand(line: &str) -> Option<&str> {
     line.trim().strip_suffix("::Args),")?.split_once('(').map(|(_, module)| module)
 }

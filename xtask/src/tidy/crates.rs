@@ -1,11 +1,11 @@
-//! Every crate has its place on the map: ARCHITECTURE.md names it.
+//! Every crate is on the map: ARCHITECTURE.md names it. The map stays short.
 
 use super::tree::{Tree, Violation, has_word};
 
 const MAP: &str = "ARCHITECTURE.md";
 const MAP_LINES_MAX: usize = 300;
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let map = tree.get(MAP).unwrap_or_default();
     let missing = tree.manifests().filter(|(_, name, _)| !has_word(map, name));

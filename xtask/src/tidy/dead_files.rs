@@ -1,10 +1,10 @@
-//! Every Rust file is compiled: some `mod` names it, or cargo finds it by its place.
+//! Every Rust file is compiled: a `mod` names it, or cargo finds it by its path.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Tree, Violation};
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let named: BTreeSet<_> = tree.rust().flat_map(|(path, text)| children(path, text)).collect();
     tree.rust()
@@ -21,7 +21,7 @@ fn is_root(path: &str) -> bool {
     own_program || ["lib.rs", "main.rs", "build.rs"].contains(&file)
 }
 
-/// The files that a file's `mod name;` lines may mean.
+/// Returns the files that the `mod name;` lines of a file may name.
 fn children(path: &str, text: &str) -> Vec<String> {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let folder =
@@ -30,7 +30,7 @@ fn children(path: &str, text: &str) -> Vec<String> {
     text.lines().filter_map(declared).flat_map(both).collect()
 }
 
-/// The name in a line such as `pub(crate) mod name;`.
+/// Returns the name in a line such as `pub(crate) mod name;`.
 fn declared(line: &str) -> Option<&str> {
     let (before, name) = line.trim().strip_suffix(';')?.rsplit_once(' ')?;
     (before == "mod" || before.starts_with("pub") && before.ends_with(" mod")).then_some(name)

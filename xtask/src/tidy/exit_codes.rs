@@ -1,11 +1,11 @@
-//! README.md's table of exit codes is that of the program.
+//! The tables of exit codes in README.md and the guide match the program.
 
 use super::tree::{Tree, Violation};
 
 const CODE: &str = "crates/fslab/src/exit.rs";
 const TABLES: &[&str] = &["README.md", "docs/guide/src/reference/exit-codes.md"];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let codes: Vec<_> = tree.get(CODE).unwrap_or_default().lines().filter_map(code).collect();
     TABLES
@@ -26,14 +26,14 @@ fn compare(page: &str, codes: &[u8], listed: &[u8]) -> Vec<Violation> {
     missing.chain(extra).map(|message| Violation::of_file(page, message)).collect()
 }
 
-/// The number in a line such as `BadInput = 3,`.
+/// Returns the number in a line such as `BadInput = 3,`.
 fn code(line: &str) -> Option<u8> {
     let (name, number) = line.trim().strip_suffix(',')?.split_once(" = ")?;
     let is_variant = name.chars().all(char::is_alphanumeric);
     number.parse().ok().filter(|_| is_variant)
 }
 
-/// The number in a row such as `| 3 | what was given ... |`.
+/// Returns the number in a row such as `| 3 | what was given ... |`.
 fn row(line: &str) -> Option<u8> {
     line.strip_prefix('|')?.split('|').next()?.trim().parse().ok()
 }

@@ -1,11 +1,11 @@
-//! Every feature asked of the kernel names the test that shows what it is good for.
+//! Every feature requested from the kernel names the test that shows its benefit.
 
 use super::semantics::exists;
 use super::tree::{Tree, Violation};
 
 const LIST: &str = "crates/fslab-fuse/src/features.rs";
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let list = tree.get(LIST).unwrap_or_default();
     let tests = list.lines().enumerate().filter_map(|(index, line)| Some((index, test(line)?)));
@@ -15,7 +15,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// The name in a line `test: "NAME",`.
+/// Returns the name in a line `test: "NAME",`.
 fn test(line: &str) -> Option<&str> {
     line.trim().strip_prefix("test: \"")?.strip_suffix("\",")
 }

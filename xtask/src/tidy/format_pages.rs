@@ -1,13 +1,15 @@
-//! A page of docs/formats carries the hash of the code it describes, so that neither changes alone.
+//! Pages of docs/formats contain the hash of the code that they describe, so that code and page
+//! change together.
 //!
-//! The page has a line `<!-- format: PATH/format.rs sha256:HEX -->`, where HEX is what `sha256sum`
-//! answers. After a change of the code, read the page again, correct it, then renew the hash.
+//! The page has a line `<!-- format: PATH/format.rs sha256:HEX -->`, where HEX is the output of
+//! `sha256sum`. After a change of the code, read the page again, correct it, and then update the
+//! hash.
 
 use sha2::{Digest, Sha256};
 
 use super::tree::{Tree, Violation};
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let is_page = |path: &str| path.ends_with(".md") && !path.ends_with("/README.md");
     let pages = tree.files().filter(|(path, _)| path.starts_with("docs/formats/") && is_page(path));
@@ -23,14 +25,14 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     undescribed.chain(wrong).collect()
 }
 
-/// Whether a file defines an on-disk format: something beside it reads or writes that.
+/// Whether a file defines an on-disk format: a file next to it reads or writes it.
 fn is_format(tree: &Tree, path: &str) -> bool {
     let beside = |name| path.strip_suffix("format.rs").map(|folder| format!("{folder}{name}"));
     let exists = |name| beside(name).is_some_and(|path| tree.get(&path).is_some());
     path.ends_with("/format.rs") && (exists("reader.rs") || exists("writer.rs"))
 }
 
-/// The path and hash of a page's marker.
+/// Returns the path and the hash in a page's marker.
 fn marker(page: &str) -> Option<(&str, &str)> {
     let (_, rest) = page.split_once("<!-- format: ")?;
     rest.split_once(" -->")?.0.split_once(" sha256:")

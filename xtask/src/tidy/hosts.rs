@@ -1,13 +1,13 @@
-//! The project names no package registry: where packages come from is the user's configuration.
+//! The project names no package registry: the source of packages is the user's configuration.
 
 use super::tree::{Tree, Violation, lines_of};
 
-/// Written in two parts, or this file would name them.
+/// Written in two parts, because this file would name them otherwise.
 const HOSTS: &[&str] = &[concat!("crates", ".io"), concat!("py", "pi"), concat!("registry", ".")];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
-    // Cargo writes the lock file, and its own registry into it.
+    // Cargo writes its own registry into the lock file.
     let files = tree.files().filter(|(path, _)| !path.ends_with("Cargo.lock"));
     let found = |(path, index, line): (&str, usize, &str)| {
         let line = line.to_lowercase();
@@ -17,8 +17,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     lines_of(files).filter_map(found).collect()
 }
 
-/// A host name goes on where a sentence or a path of a field would not: `registry.rs` is a file
-/// of ours, and "the registry." the end of a sentence.
+/// Whether a line contains a host name. A name that ends with a dot must be followed by a label and
+/// another dot. `registry.rs` is a file of ours, and "the registry." ends a sentence.
 fn names(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(start, _)| {
         let rest = &line[start + host.len()..];

@@ -1,13 +1,13 @@
-//! No notes to oneself: what is to be done belongs in an issue, where others see it.
+//! Sources contain no notes about work left to do. It belongs in an issue, where others see it.
 
 use super::tree::{Tree, Violation, has_word, lines_of};
 
-/// Written in two parts, or this file would be full of them.
+/// Written in two parts, because this file would contain them otherwise.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let checked = |path: &str| SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
     let files = tree.files().filter(|(path, _)| checked(path));

@@ -3,7 +3,7 @@
 use super::markdown::{anchors, prose, resolve, targets};
 use super::tree::{Tree, Violation};
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let pages = tree.files().filter(|(path, _)| path.ends_with(".md"));
     let links = pages.flat_map(|(path, text)| {
@@ -18,7 +18,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// What is wrong with a link; `None` where it leads to something.
+/// Returns the fault of a link; `None` if its target exists.
 fn fault(tree: &Tree, page: &str, target: &str) -> Option<&'static str> {
     if target.contains("://") {
         return None;

@@ -1,8 +1,8 @@
-//! What checks need to know of a Markdown page: its links, its headings, and its lines of prose.
+//! The links, headings and lines of prose of a Markdown page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The lines outside of fences of code, with their indices, which count from 0.
+/// Returns the lines outside code fences, with their indices from 0.
 pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -12,13 +12,14 @@ pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the links of a line, such as `file.md#heading` of `[text](file.md#heading)`.
+/// Returns the targets of the links in a line, such as `file.md#heading` in
+/// `[text](file.md#heading)`.
 pub fn targets(line: &str) -> impl Iterator<Item = &str> {
     let links = line.split("](").skip(1);
     links.filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
 }
 
-/// The anchors that code hosts and mdBook give to the headings of a page.
+/// Returns the anchors that code hosts and mdBook give to the headings of a page.
 pub fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts = BTreeMap::<String, usize>::new();
     let headings = prose(text).filter_map(|(_, line)| {
@@ -35,7 +36,8 @@ pub fn anchors(text: &str) -> BTreeSet<String> {
     numbered.collect()
 }
 
-/// Letters in lower case, digits, `_` and `-`; a `-` for each blank, and nothing for all else.
+/// Returns the anchor of a heading. It has letters in lower case, digits, `_` and `-`. Blanks
+/// become `-`, and other characters are removed.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter_map(|character| match character {
         ' ' => Some('-'),
@@ -45,7 +47,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// The path from the project's root of a link's file, as the page at `page` names it.
+/// Returns the path of a link's file from the project's root, for a link on the page at `page`.
 pub fn resolve(page: &str, file: &str) -> String {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();

@@ -1,22 +1,22 @@
-//! Every sentence of docs/SEMANTICS.md that promises something names the tests that hold it.
+//! Every promise in docs/SEMANTICS.md names the tests that check it.
 //!
-//! A promise is a bullet. It ends with `[test: NAME, ...]`; a name may be qualified
-//! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" promise
-//! nothing yet. A test exists if a Rust source defines `fn NAME`, or has the string "NAME", as the
-//! registries of conformance cases and outside suites do.
+//! A promise is a bullet, which must end with `[test: NAME, ...]`. A name may be qualified
+//! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" are not
+//! promises yet. A test exists if a Rust source defines `fn NAME` or contains the string "NAME".
+//! The registries of conformance cases and external suites contain such strings.
 
 use super::tree::{Tree, Violation, has_word};
 
 const PAGE: &str = "docs/SEMANTICS.md";
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let page = tree.get(PAGE).unwrap_or_default();
     let promises = promises(page);
     promises.iter().flat_map(|(index, promise)| check(tree, *index, promise)).collect()
 }
 
-/// The bullets that promise something, each on one line, with the index of its first line.
+/// Returns the promises, each on one line, with the index of its first line.
 fn promises(page: &str) -> Vec<(usize, String)> {
     let mut promises: Vec<(usize, String)> = Vec::new();
     let (mut planned, mut in_bullet) = (false, false);
@@ -47,12 +47,12 @@ fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
     missing.map(|name| Violation::of_line(PAGE, index, message(name))).collect()
 }
 
-/// Whether a test of this name is anywhere, or where its qualification says.
+/// Whether a test with this name exists. The crate of a qualified name must match.
 pub fn exists(tree: &Tree, name: &str) -> bool {
     let last = name.rsplit("::").next().unwrap_or(name);
     let function = format!("fn {last}");
     let literal = format!("\"{last}\"");
-    // A qualified name is looked for in its crate only.
+    // A qualified name is searched for only in its crate.
     let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
     let is_in = |path: &str, folder| path.trim_start_matches("crates/").starts_with(folder);
     let mut sources =

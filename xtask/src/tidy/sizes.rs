@@ -1,11 +1,11 @@
-//! Files end at 800 lines, lines at 100 columns, and Rust sources are ASCII.
+//! Files have at most 800 lines, lines have at most 100 columns, and Rust sources are ASCII.
 
 use super::tree::{Tree, Violation};
 
 const LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 100;
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, text)| file(path, text)).collect()
 }
@@ -14,7 +14,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let columns = line.chars().count();
-        // An address can't be broken.
+        // An address can't be broken into lines.
         if columns > COLUMNS_MAX && !line.contains("://") {
             let message = format!("{columns} columns; {COLUMNS_MAX} are the limit");
             violations.push(Violation::of_line(path, index, message));

@@ -1,4 +1,4 @@
-//! The project's files as checks see them, and what checks answer.
+//! The project's files, and the results of checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, fs};
@@ -15,7 +15,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// All files that git keeps or would keep; of those that are not text, the names.
+    /// Reads all files that git tracks or would track. Of files that are not text, only the names
+    /// are kept.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();
         let (mut files, mut others) = (BTreeMap::new(), BTreeSet::new());
@@ -30,23 +31,24 @@ impl Tree {
         Ok(Self { files, others })
     }
 
-    /// All files.
+    /// Returns all text files.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// All Rust sources.
+    /// Returns all Rust sources.
     pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
     }
 
-    /// README.md and the pages of the guide.
+    /// Returns README.md and the pages of the guide.
     pub fn files_for_users(&self) -> impl Iterator<Item = (&str, &str)> {
         let is_guide = |path: &str| path.starts_with("docs/guide/") && path.ends_with(".md");
         self.files().filter(move |(path, _)| *path == "README.md" || is_guide(path))
     }
 
-    /// All manifests of crates: `crates/NAME/Cargo.toml` and xtask's, with the crate's name.
+    /// Returns all manifests with the names of their crates: `crates/NAME/Cargo.toml` and others
+    /// such as xtask's.
     pub fn manifests(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.files().filter_map(|(path, text)| {
             let folder = path.strip_suffix("/Cargo.toml")?;
@@ -55,35 +57,35 @@ impl Tree {
         })
     }
 
-    /// Whether there is a file of that path, text or not.
+    /// Whether a file with this path exists, text or not.
     pub fn has(&self, path: &str) -> bool {
         self.files.contains_key(path) || self.others.contains(path)
     }
 
-    /// A file's text; `None` where there is no such file.
+    /// Returns the text of a file; `None` if there is no such text file.
     pub fn get(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 }
 
-/// Something wrong: where, and what to do about it.
+/// A violation of a rule: its place and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The file.
     pub path: String,
     /// The line, counted from 1; `None` for the whole file.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
 impl Violation {
-    /// Something wrong with a whole file.
+    /// Makes a violation of a whole file.
     pub fn of_file(path: &str, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line: None, message: message.into() }
     }
 
-    /// Something wrong in a line; `index` counts from 0.
+    /// Makes a violation in a line; `index` counts from 0.
     pub fn of_line(path: &str, index: usize, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line: Some(index + 1), message: message.into() }
     }
@@ -98,7 +100,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The lines of files, each with its path and its index, which counts from 0.
+/// Returns the lines of files, each with its path and its index from 0.
 pub fn lines_of<'a>(
     files: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> impl Iterator<Item = (&'a str, usize, &'a str)> {
@@ -151,7 +153,7 @@ impl RustLine {
     }
 }
 
-/// Whether `text` has `word` between characters that can't belong to a name.
+/// Whether `text` contains `word`, with no characters of a name directly before or after it.
 pub fn has_word(text: &str, word: &str) -> bool {
     let is_name = |character: char| character.is_alphanumeric() || character == '_';
     text.match_indices(word).any(|(start, _)| {
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     impl Tree {
-        /// A tree for tests.
+        /// Makes a tree for tests.
         pub fn of(files: &[(&str, &str)]) -> Self {
             let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
             Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }

@@ -1,4 +1,4 @@
-//! What the parts of a plan are checked by.
+//! Checks of values shared by the parts of a plan.
 
 use fslab_stats::Margin;
 use fslab_vfs::Size;
@@ -8,7 +8,7 @@ use super::source::{PlanError, Source};
 
 pub(super) type Result<T> = std::result::Result<T, PlanError>;
 
-/// A margin, of the plan or a target.
+/// Reads the margin of a plan, a target or a workload.
 pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<Option<Margin>> {
     let read = |raw: &Spanned<String>| {
         let margin = raw.get_ref().parse();
@@ -17,7 +17,7 @@ pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Resu
     raw.map(read).transpose()
 }
 
-/// A number that is right, or its default.
+/// Returns a valid number or its default.
 pub(super) fn checked<T: Copy>(
     source: &Source<'_>,
     raw: Option<&Spanned<T>>,
@@ -31,7 +31,7 @@ pub(super) fn checked<T: Copy>(
     }
 }
 
-/// A size in bytes, not below the least.
+/// Reads a size in bytes that must be at least `least`.
 pub(super) fn size(
     source: &Source<'_>,
     key: &str,

@@ -1,4 +1,5 @@
-//! `matrix = { block = [1024, 4096], ... }`: one target or workload written down, many meant.
+//! Matrices, `matrix = { block = [1024, 4096], ... }`: one table describes many targets or
+//! workloads.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use toml::{Spanned, Value};
 use super::checks::Result;
 use super::source::Source;
 
-/// The lists, by key.
+/// The lists of values by key.
 pub(super) type RawMatrix = BTreeMap<Spanned<String>, Spanned<Vec<Value>>>;
 
 /// One value of each list.
@@ -16,8 +17,8 @@ pub(super) struct Combination {
     pub values: Vec<(String, Value)>,
 }
 
-/// All combinations; of the lists, the last one varies first. One empty one where there is no
-/// matrix.
+/// Returns all combinations. The value of the last key changes fastest. Without a matrix there is
+/// one empty combination.
 pub(super) fn combinations(
     source: &Source<'_>,
     matrix: Option<&Spanned<RawMatrix>>,
@@ -42,14 +43,14 @@ pub(super) fn combinations(
 }
 
 impl Combination {
-    /// `text` with every `{key}` replaced by its value.
+    /// Returns `text` with every `{key}` replaced by its value.
     pub fn fill_in(&self, text: &str) -> String {
         self.values
             .iter()
             .fold(text.to_owned(), |text, (key, value)| text.replace(&place(key), &shown(value)))
     }
 
-    /// A name for what is meant: with its places filled in, or with the values added.
+    /// Returns a name with its placeholders filled in. Values without a placeholder are appended.
     pub fn name(&self, name: &str) -> String {
         let filled = self.fill_in(name);
         let unnamed = self.values.iter().filter(|(key, _)| !name.contains(&place(key)));
@@ -57,7 +58,7 @@ impl Combination {
     }
 }
 
-/// How a key is written where its value is meant.
+/// Returns the placeholder of a key.
 pub(super) fn place(key: &str) -> String {
     format!("{{{key}}}")
 }

@@ -1,4 +1,4 @@
-//! From TOML to a checked [`Plan`].
+//! Converts TOML to a checked [`Plan`].
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,15 +12,15 @@ use super::{Form, Plan, TargetPlan, targets};
 
 const DEFAULT_ROUNDS: u32 = 10;
 
-/// An interval of 2.5 % either way tells 5 % from nothing.
+/// An interval of 2.5 % to either side distinguishes a difference of 5 % from none.
 const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
 
-/// No run of a sensible plan takes an hour; one that hangs would take for ever.
+/// No run of a sensible plan takes an hour; a run that hangs would never end.
 const DEFAULT_RUN_LIMIT_SECONDS: u64 = 3600;
 
 const DEFAULT_IMAGE_SIZE: u64 = 1 << 30;
 
-/// The smallest image every supported file system can be made on (XFS asks for 300 MB).
+/// The smallest image on which every supported file system can be made (XFS needs 300 MB).
 const SMALLEST_IMAGE: u64 = 320 << 20;
 
 #[derive(Deserialize)]
@@ -41,14 +41,14 @@ struct RawPlan {
     margin: Option<Spanned<String>>,
     noise_floor: Option<bool>,
     quick: Option<RawQuick>,
-    /// Read apart, because a matrix is filled in before.
+    /// Read separately, because matrices are filled in first.
     #[serde(rename = "target")]
     _targets: Option<IgnoredAny>,
     #[serde(default)]
     workload: Vec<Spanned<RawWorkload>>,
 }
 
-/// What of the plan itself is otherwise in its quick form.
+/// Changes of the plan itself in its quick form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawQuick {
@@ -62,7 +62,7 @@ struct RawQuick {
 impl RawPlan {
     fn take_quick(&mut self) {
         let Some(quick) = self.quick.take() else { return };
-        // Fewer rounds at least are also fewer at most, unless it is said how many.
+        // Fewer rounds also lower the maximum, unless the quick form sets a maximum.
         if quick.rounds.is_some() || quick.rounds_max.is_some() {
             self.rounds_max = quick.rounds_max;
         }

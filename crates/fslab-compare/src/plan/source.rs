@@ -1,4 +1,4 @@
-//! The text of a plan, or of another file of tables, and places in it.
+//! The text of a plan or of another file of tables, and positions in it.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use fslab_report::nearest;
 use toml::Spanned;
 
-/// What is wrong with a plan, or with a paper's claims, and where.
+/// An error in a plan or in the claims of a paper, with its position.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct PlanError {
@@ -16,11 +16,11 @@ pub struct PlanError {
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong, naming the key.
+    /// The error, naming the key.
     pub message: String,
 }
 
-/// A file's text and what to call it.
+/// The text of a file and its name.
 pub struct Source<'a> {
     /// The name of the file in error messages.
     pub file: &'a str,
@@ -29,7 +29,7 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// An error at a place of the text.
+    /// Returns an error at a position of the text.
     #[must_use]
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> PlanError {
         let before = self.text.get(..span.start).unwrap_or(self.text);
@@ -42,10 +42,10 @@ impl Source<'_> {
         }
     }
 
-    /// Refuses a name that occurs twice; `advice` follows.
+    /// Checks that names are unique. The error message ends with `advice`.
     ///
     /// # Errors
-    /// Names the second of them.
+    /// Names the second of two equal names.
     pub fn unique<'n>(
         &self,
         key: &str,
@@ -61,7 +61,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// That `what` has no such name, with the nearest of those there are.
+    /// Returns an error for an unknown name, with the most similar known name.
     #[must_use]
     pub fn unknown<'n>(
         &self,
@@ -73,8 +73,8 @@ impl Source<'_> {
         self.error(name.span(), format!("{what} `{}`; nearest: {nearest}", name.get_ref()))
     }
 
-    /// What the TOML reader found wrong. It names an unknown key but not the key of a value of
-    /// the wrong type: that is taken from the line.
+    /// Converts an error of the TOML reader. It names an unknown key but not the key of a value
+    /// with the wrong type; that is taken from the line.
     #[must_use]
     pub fn syntax_error(&self, error: &toml::de::Error) -> PlanError {
         let span = error.span().unwrap_or(0..0);

@@ -1,4 +1,4 @@
-//! `[[target]]`: what is compared.
+//! The targets of a plan: `[[target]]`.
 
 use std::path::PathBuf;
 
@@ -43,11 +43,11 @@ struct RawTarget {
     program: Option<PathBuf>,
     margin: Option<Spanned<String>>,
     matrix: Option<Spanned<RawMatrix>>,
-    /// Whether it is part of the quick form.
+    /// Whether it belongs to the quick form.
     quick: Option<bool>,
 }
 
-/// The file system that is mounted over another, by the kernel.
+/// The kernel's file system that is mounted over another one.
 const OVERLAY: &str = "overlay";
 
 pub(super) fn targets(
@@ -59,7 +59,7 @@ pub(super) fn targets(
     for raw in raw.into_iter().flat_map(list) {
         let written = read(source, raw.clone())?;
         let RawTarget { name, needs, matrix, quick, .. } = written.get_ref();
-        // A list whose values go nowhere is a mistake.
+        // A list whose values are used nowhere is a mistake.
         let is_filled = |key: &str| !["name", "needs", "matrix"].contains(&key);
         let fields = raw.get_ref().as_table().into_iter().flatten();
         let values: Vec<_> = fields.filter(|(key, _)| is_filled(key.get_ref())).collect();
@@ -90,7 +90,7 @@ pub(super) fn targets(
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
-/// The tables of `[[target]]`. What is no list is refused as a table.
+/// Returns the tables of `[[target]]`. A value that is not a list is later refused as a table.
 fn list(raw: Spanned<DeValue<'_>>) -> Vec<Spanned<DeValue<'_>>> {
     let span = raw.span();
     match raw.into_inner() {
@@ -104,7 +104,7 @@ fn read(source: &Source<'_>, raw: Spanned<DeValue<'_>>) -> Result<Spanned<RawTar
     read.map_err(|error| source.syntax_error(&error))
 }
 
-/// Whether a text within a value holds a place.
+/// Whether a text within a value contains a placeholder.
 fn holds(value: &DeValue<'_>, place: &str) -> bool {
     match value {
         DeValue::String(text) => text.contains(place),
@@ -113,7 +113,7 @@ fn holds(value: &DeValue<'_>, place: &str) -> bool {
     }
 }
 
-/// Fills in the places of a matrix in every text.
+/// Replaces the placeholders of a matrix in every text.
 fn fill_in(value: &mut DeValue<'_>, combination: &Combination) {
     match value {
         DeValue::String(text) => *text = combination.fill_in(text).into(),
@@ -168,7 +168,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     Ok(plan)
 }
 
-/// A key that says nothing for a target of this kind.
+/// Returns a key that has no meaning for a target of this kind.
 fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
     let image = matches!(kind, "filesystem" | "mount_command");
     let (foreign, overlay) = (kind == "mount_command", raw.is_overlay());
@@ -250,7 +250,8 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
     })
 }
 
-/// What the engine has no use for: it serves ext2, and nothing is put on it or over it.
+/// Checks the keys beside `engine`: it serves only ext2, and nothing may be mounted over it or put
+/// on it.
 fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
     let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
     let others = [
@@ -268,7 +269,7 @@ fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) 
     wrong.map_or(Ok(()), |message| Err(source.error(engine.span(), message)))
 }
 
-/// What can't be together.
+/// Checks for keys that exclude each other.
 fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePlan) -> Result<()> {
     let raw = spanned.get_ref();
     let name = base.kind.name();

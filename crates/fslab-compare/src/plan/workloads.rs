@@ -1,4 +1,4 @@
-//! `[[workload]]`: which workload, and what it is told.
+//! The workloads of a plan: `[[workload]]` with its parameters.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::source::Source;
 use super::{Form, WorkloadPlan};
 use crate::workload::{self, Parameters, Spec};
 
-/// `name`, `label`, `margin`, `matrix`, `quick`, and the parameters the named workload has.
+/// The keys `name`, `label`, `margin`, `matrix`, `quick`, and the parameters of the named workload.
 pub(super) type RawWorkload = BTreeMap<Spanned<String>, Spanned<Value>>;
 
 /// Keys of every workload.
@@ -35,7 +35,7 @@ pub(super) fn workloads(
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
-/// Those that one table means: several with a matrix, none where the quick form leaves it out.
+/// Returns the workloads of one table: several with a matrix, none if the quick form leaves it out.
 fn workload(
     source: &Source<'_>,
     spanned: &Spanned<RawWorkload>,
@@ -73,7 +73,7 @@ fn text(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Span
     }
 }
 
-/// A table within a workload, and where it is.
+/// A table within a workload, and its position.
 type Table = (toml::Table, Range<usize>);
 
 fn table(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Table>> {
@@ -84,8 +84,8 @@ fn table(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Tab
     }
 }
 
-/// Takes what `quick` says instead, where the quick form is meant; `false` where it leaves the
-/// workload out. It is checked in either form.
+/// Applies the table `quick` in the quick form; returns `false` if the workload is left out. The
+/// table is checked in either form.
 fn quicken(
     source: &Source<'_>,
     spec: &Spec,
@@ -145,7 +145,7 @@ fn expand(
     Ok(plans)
 }
 
-/// A workload whose parameters go together.
+/// Returns a workload after checking that its parameters are consistent.
 fn checked(source: &Source<'_>, plan: WorkloadPlan, at: Range<usize>) -> Result<WorkloadPlan> {
     match (plan.spec.construct)(&plan.parameters, 0).check() {
         Ok(()) => Ok(plan),

@@ -1,24 +1,24 @@
 //! Memory of a virtual machine that its host has not provided yet.
 //!
-//! A page that a virtual machine never used costs its host some microseconds when it is first
-//! touched (about 9 where this was measured). The guest sees them as system time of whoever
-//! touches it. 128 MiB of such pages make a phase of 60 ms last 350 ms. The harness touches memory
-//! before each run and gives it back, so that the page cache gets pages which the host has
-//! provided. It does so in blocks of 2 MiB, as read-ahead takes them: with small pages, or once for
-//! all the targets of a round, cold reads of 128 MiB took 20 or 120 ms by turns.
+//! When a virtual machine first touches a page, its host needs some microseconds to provide it
+//! (about 9 in one measurement). The guest counts them as system time of the process that touches
+//! it. 128 MiB of such pages prolong a phase of 60 ms to 350 ms. The harness touches memory before
+//! each run and frees it, so that the page cache gets pages that the host has provided. It does so
+//! in blocks of 2 MiB, as read-ahead takes them. With small pages, or once for all targets of a
+//! round, cold reads of 128 MiB alternated between 20 and 120 ms.
 
 use std::fs;
 use std::hint::black_box;
 
 use fslab_sys::huge_pages::prefer_large_pages;
 
-/// So much is touched at most. The page cache of a run rarely takes more.
+/// Maximum of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// And at most this part of the memory that is available.
+/// The divisor of the available memory that limits the bytes to touch.
 const SHARE: u64 = 8;
 
-/// How many bytes to touch before each run; none on a machine of its own.
+/// Returns the bytes to touch before each run; 0 on a physical machine.
 pub(super) fn to_touch() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"))
@@ -34,7 +34,7 @@ fn amount(processors: &str, memory: &str) -> u64 {
     if is_virtual { MOST.min(available / SHARE) } else { 0 }
 }
 
-/// Touches so many bytes and gives them back.
+/// Touches this many bytes and frees them.
 pub(super) fn touch(bytes: u64) {
     let Ok(length) = usize::try_from(bytes) else { return };
     if length > 0 {

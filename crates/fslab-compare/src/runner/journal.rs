@@ -1,10 +1,10 @@
-//! Where everything that happens in a run is written down.
+//! Records all events of a run.
 
 use super::Observer;
 use crate::error::Result;
 use fslab_report::sample::{Note, NoteKind, Record, Sample, Writer};
 
-/// The samples file of a run that goes on, and who hears of it.
+/// The samples file of a running comparison and the observer of its notes.
 pub(super) struct Journal<'a> {
     pub run: String,
     pub writer: Writer,
@@ -18,7 +18,7 @@ impl Journal<'_> {
         Ok(self.writer.append(record)?)
     }
 
-    /// Notes something, once.
+    /// Records a note, unless it was recorded before.
     pub fn note(
         &mut self,
         kind: NoteKind,
@@ -37,7 +37,7 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// Appends what a session has measured, under this run's id.
+    /// Appends the samples of a session with this run's id.
     pub fn samples(&mut self, samples: &mut [Sample]) -> Result<()> {
         for sample in samples {
             sample.run.clone_from(&self.run);

@@ -1,4 +1,4 @@
-//! Several workloads at the same time on one target: the part of each.
+//! The parts of several workloads that run at the same time on one target.
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::signals::Interrupt;
@@ -12,7 +12,7 @@ use crate::tree::sub_tree::SubTree;
 use crate::workload::Workload;
 use fslab_report::sample::Sample;
 
-/// One workload's part of a target: a directory, which is never remounted.
+/// One workload's part of a target: a directory that is never remounted.
 pub(crate) struct Part<'a> {
     whole: &'a dyn Target,
     tree: SubTree<'a>,
@@ -23,8 +23,8 @@ pub(crate) struct Part<'a> {
 }
 
 impl Session<'_> {
-    /// A part of the target for each of several workloads at the same time, in directories that
-    /// exist.
+    /// Returns a part of the target for each of several concurrent workloads. Their directories
+    /// must exist.
     pub(crate) fn parts(&self, directories: &[String]) -> Result<Vec<Part<'_>>> {
         let part = |directory: &String| {
             Ok(Part {
@@ -41,7 +41,7 @@ impl Session<'_> {
 }
 
 impl Part<'_> {
-    /// Runs a workload, whose phases begin together with those of the others at the meeting.
+    /// Runs a workload. Its phases begin together with those of the others at the meeting.
     pub fn run(
         mut self,
         label: &str,
@@ -60,7 +60,7 @@ impl Part<'_> {
     }
 }
 
-/// Says which of the workloads failed, where that is what happened.
+/// Adds the label of the workload to an error, if the workload itself failed.
 fn named(label: &str, error: Error) -> Error {
     match error {
         Error::Interrupted => Error::Interrupted,

@@ -1,24 +1,24 @@
-//! What an earlier session of the same run has done, read from its samples file.
+//! The results of earlier sessions of a resumed run, read from its samples file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::plan::TargetPlan;
 use fslab_report::sample::{self, Note, NoteKind, Record, Sample};
 
-/// What need not be done again. Nothing, for a new run.
+/// Work that need not be repeated; empty for a new run.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// The run's id, for one that is resumed.
+    /// The run's id, if it is resumed.
     pub run: Option<String>,
-    /// The name of the second copy of the baseline, where that run has one.
+    /// The name of the second copy of the baseline, if that run has one.
     pub second_copy: Option<String>,
-    /// What was noted.
+    /// The recorded notes.
     pub notes: Vec<Note>,
     /// Pairs of target and workload that failed.
     pub given_up: HashSet<(String, String)>,
-    /// The targets on which each block is done, by its last whole attempt: by workload and round.
+    /// The targets on which the last complete attempt of each block ran, by workload and round.
     done: HashMap<(String, u32), HashSet<String>>,
-    /// How often each block was begun.
+    /// The number of attempts of each block.
     begun: HashMap<(String, u32), u32>,
     /// The samples of each block's last attempt.
     pub samples: BTreeMap<(String, u32), Vec<Sample>>,
@@ -46,14 +46,14 @@ impl Past {
         past
     }
 
-    /// Whether a block need not be run again: it was run on all of these targets. Where one of
-    /// them lacks it, all run it again, because only what follows each other directly is paired.
+    /// Whether a block need not be repeated because it ran on all of these targets. If one target
+    /// lacks it, all run it again: only runs that directly follow each other are paired.
     pub fn is_done(&self, workload: &str, round: u32, targets: &[TargetPlan]) -> bool {
         let done = self.done.get(&(workload.to_owned(), round));
         done.is_some_and(|done| targets.iter().all(|target| done.contains(&target.name)))
     }
 
-    /// The number of a block's next attempt.
+    /// Returns the number of a block's next attempt.
     pub fn next_attempt(&self, workload: &str, round: u32) -> u32 {
         self.begun.get(&(workload.to_owned(), round)).copied().unwrap_or(0)
     }
@@ -74,7 +74,7 @@ impl Past {
         if sample.attempt + 1 > *begun {
             *begun = sample.attempt + 1;
             samples.clear();
-            // The last attempt counts, and this one is not whole yet.
+            // The last attempt counts, and this one is not complete yet.
             self.done.remove(&(sample.workload.clone(), sample.round));
         }
         samples.push(sample.clone());
@@ -105,7 +105,7 @@ mod tests {
         Plan::parse("t", text, Form::Full).unwrap().targets
     }
 
-    /// A block without its record was cut short: it is begun again, as a later attempt.
+    /// A block without its record was cut short. It is repeated as a later attempt.
     #[test]
     fn blocks_without_a_record_are_begun_again() {
         let both = ["b", "a"];
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(past.samples[&("w".to_owned(), 1)].len(), 1, "only the last attempt");
     }
 
-    /// What was done on one target alone is not done for another.
+    /// A block that ran only on one target is not done for another.
     #[test]
     fn a_block_is_done_for_the_targets_it_was_run_on() {
         let past = Past::of(&[sample(0, 0), block(0, &["a"])]);

@@ -1,17 +1,17 @@
-//! When there are rounds enough: the stop rule looks at how wide the intervals still are, never
-//! at whether they show a difference. Stopping at the first that does would find one in the end
-//! where there is none.
+//! Decides when there are enough rounds. The stop rule uses the widths of the intervals and never
+//! whether they show a difference. Stopping at the first difference would finally find one between
+//! equal targets.
 
 use std::collections::BTreeMap;
 
 use fslab_report::sample::Sample;
 use fslab_stats::half_width;
 
-/// What was measured so far, by workload and round; sizes of a sweep are summed.
+/// The measurements so far by workload and round. Sizes of a sweep are added up.
 #[derive(Debug, Default)]
 pub(super) struct Precision {
     baseline: String,
-    /// The second copy of the baseline: how wide its interval is does not matter.
+    /// The second copy of the baseline; the width of its interval does not matter.
     second_copy: Option<String>,
     workloads: BTreeMap<String, BTreeMap<u32, Block>>,
 }
@@ -19,12 +19,12 @@ pub(super) struct Precision {
 /// Seconds by phase and target.
 type Block = BTreeMap<(String, String), f64>;
 
-/// An interval and how wide it is.
+/// An interval and its width.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Width {
     pub phase: String,
     pub target: String,
-    /// Half the width of the interval of the log ratio; infinite where there is one round.
+    /// Half the width of the interval of the log ratio; infinite after one round.
     pub half: f64,
 }
 
@@ -33,7 +33,7 @@ impl Precision {
         Self { baseline: baseline.to_owned(), second_copy, ..Self::default() }
     }
 
-    /// Takes the samples of a block; those of an earlier attempt are forgotten.
+    /// Sets the samples of a block and forgets those of an earlier attempt.
     pub fn set_block(&mut self, workload: &str, round: u32, samples: &[Sample]) {
         let mut block = Block::new();
         for sample in samples.iter().filter(|s| Some(&s.target) != self.second_copy.as_ref()) {
@@ -43,7 +43,7 @@ impl Precision {
         self.workloads.entry(workload.to_owned()).or_default().insert(round, block);
     }
 
-    /// The widths of a workload's intervals; none where there is nothing to compare.
+    /// Returns the widths of a workload's intervals; empty if nothing is compared.
     pub fn widths(&self, workload: &str) -> Vec<Width> {
         let mut pairs: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
         for block in self.workloads.get(workload).into_iter().flat_map(BTreeMap::values) {
@@ -62,7 +62,7 @@ impl Precision {
         pairs.into_iter().map(width).collect()
     }
 
-    /// Whether an interval of a workload is wider than asked.
+    /// Whether an interval of a workload is wider than requested.
     pub fn is_wide(&self, workload: &str, half_width: f64) -> bool {
         self.widths(workload).iter().any(|width| width.half > half_width)
     }
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// The base varies from round to round; `even` follows it, `uneven` does not.
+    /// The base varies from round to round; `even` follows it, and `uneven` does not.
     fn precision(rounds: u32) -> Precision {
         let mut precision = Precision::new("base", None);
         for round in 0..rounds {
@@ -132,7 +132,7 @@ mod tests {
         assert!(widths.len() == 1 && widths[0].half < 1e-9, "{widths:?}");
     }
 
-    /// The second copy differs wildly, and more rounds are not run for its sake.
+    /// A second copy with large differences does not cause more rounds.
     #[test]
     fn second_copy_does_not_prolong_a_run() {
         let mut precision = Precision::new("base", Some("base, second copy".to_owned()));

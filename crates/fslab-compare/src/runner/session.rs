@@ -1,9 +1,9 @@
-//! One run of one workload on one target: its phases are measured here.
+//! One run of one workload on one target; it measures the phases.
 //!
-//! The clock is read last before the work and first after it; counters lie outside. A cold phase
-//! that reads files asks for the residency of each as it is opened, within the timed region: a
-//! system call of under a microsecond, the same for every target. Asking before would load the
-//! inodes and so warm what must be cold.
+//! The clock is read last before the work and first after it; counters are read outside. A cold
+//! phase that reads files queries the residency of each file when it opens it, within the timed
+//! region. This costs one system call of less than a microsecond, the same for every target. An
+//! earlier query would load the inodes and thus warm what must be cold.
 
 use std::time::Duration;
 
@@ -31,22 +31,22 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// A phase that asks nothing of the cache.
+    /// Makes a phase that does not depend on the state of the cache.
     pub fn new(name: &'static str) -> Self {
         Self { name, size: None, threads: None, cache: CacheState::NotAsked }
     }
 
-    /// As a point of a sweep over sizes in bytes.
+    /// Makes it a point of a sweep over sizes in bytes.
     pub fn size(self, size: u64) -> Self {
         Self { size: Some(size), ..self }
     }
 
-    /// As a point of a sweep over threads: the name of the phase says how many.
+    /// Makes it a point of a sweep over threads; the name of the phase contains the number.
     pub fn threads(self, threads: u32) -> Self {
         Self { threads: Some(threads), ..self }
     }
 
-    /// Asking for a state of the cache.
+    /// Requests a state of the cache.
     pub fn cache(self, cache: CacheState) -> Self {
         Self { cache, ..self }
     }
@@ -60,16 +60,16 @@ impl Phase {
 /// One run of one workload on one target.
 pub struct Session<'a> {
     pub(super) target: &'a mut dyn Target,
-    /// What all samples have in common.
+    /// The values that all samples have in common.
     pub(super) template: Sample,
     pub(super) interrupt: Interrupt,
     remounted: Option<Remounted>,
     pub(super) samples: Vec<Sample>,
-    /// The disk on which the images lie.
+    /// The disk that holds the images.
     pub(super) backing: Option<DeviceNumber>,
-    /// By which share operations are made longer in what is timed, for a self-test.
+    /// The share by which operations are slowed in the timed parts, for a self-test.
     pub(super) slowed: Option<f64>,
-    /// Where it is one of several at the same time: what it is called, and where they meet.
+    /// The label and the meeting, if it is one of several concurrent sessions.
     pub(super) meeting: Option<(&'a str, &'a Meeting)>,
 }
 
@@ -87,39 +87,39 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Seed of this round and workload, the same for every target.
+    /// Returns the seed of this round and workload, the same for every target.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.template.seed
     }
 
-    /// Says what the bytes of the following phases are.
+    /// Describes the data of the following phases.
     pub fn describe_data(&mut self, data: String) {
         self.template.data = Some(data);
     }
 
-    /// What says that the run was asked to stop.
+    /// Returns the flag that asks the run to stop.
     #[must_use]
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// Says how much space the files of the last phase take, in bytes.
+    /// Records the space that the files of the last phase take, in bytes.
     pub fn record_stored(&mut self, bytes: u64) {
         if let Some(sample) = self.samples.last_mut() {
             sample.stored_bytes = Some(bytes);
         }
     }
 
-    /// The target, for work that is not timed.
+    /// Returns the target's tree for untimed work.
     ///
     /// # Errors
-    /// When an earlier remount failed.
+    /// If an earlier remount failed.
     pub fn tree(&self) -> Result<&dyn Tree> {
         self.target.tree()
     }
 
-    /// Stops the work when the run was asked to stop.
+    /// Returns an error if the run was asked to stop.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -127,18 +127,18 @@ impl<'a> Session<'a> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Unmounts and mounts the target, where it can be; the next phase that asks for a cold cache
-    /// has it then. Whether it was cold is recorded with the sample.
+    /// Unmounts and mounts the target if possible. The next phase that requests a cold cache then
+    /// has one. The sample records whether it was cold.
     ///
     /// # Errors
-    /// Those of unmounting and mounting.
+    /// Errors of unmounting and mounting.
     pub fn make_cold(&mut self) -> Result<()> {
         self.check()?;
         self.remounted = self.target.remount()?;
         Ok(())
     }
 
-    /// Adds what the workloads of parts have measured.
+    /// Adds the samples of parts.
     pub(crate) fn add_samples(&mut self, samples: Vec<Sample>) {
         self.samples.extend(samples);
     }
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// Measures a phase.
     ///
     /// # Errors
-    /// Those of the work; nothing is recorded then.
+    /// Errors of the work; no sample is recorded then.
     pub fn measure(
         &mut self,
         phase: Phase,
@@ -189,7 +189,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What was asked of the cache, and what is known of it.
+    /// Returns the requested state of the cache and the evidence for it.
     fn cache(&self, asked: CacheState, resident_pages: Option<u64>) -> Cache {
         let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
         Cache {
@@ -204,8 +204,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Makes a sample that of one of several workloads at the same time, which was alone for a part of
-/// its phase. Counters are of all of them.
+/// Converts a sample into one of several concurrent workloads, with the time that it was alone in a
+/// phase. Counters are removed, because they cover all workloads.
 fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
@@ -224,35 +224,35 @@ pub struct Timed<'a> {
     tree: &'a dyn Tree,
     slowed: Option<f64>,
     interrupt: &'a Interrupt,
-    /// What was done so far.
+    /// The work counted so far.
     sample: Sample,
 }
 
 impl<'a> Timed<'a> {
-    /// The target.
+    /// Returns the tree of the target.
     #[must_use]
     pub fn tree(&self) -> &'a dyn Tree {
         self.tree
     }
 
-    /// Adds to what was done.
+    /// Adds operations and bytes to the counted work.
     pub fn count(&mut self, operations: u64, bytes: u64) {
         self.sample.operations += operations;
         self.sample.bytes += bytes;
     }
 
-    /// Adds how long each operation of a kind took.
+    /// Adds the durations of the operations of a kind.
     pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
         let (latency, along) = stopwatch.finish(operation);
         self.sample.latencies.extend(latency);
         self.sample.along.extend(along);
     }
 
-    /// Does the same with each item, and records how long each took as an operation of a kind. Ends
-    /// when the run was asked to stop.
+    /// Calls `act` for each item and records the durations as operations of a kind. Stops if the
+    /// run was asked to stop.
     ///
     /// # Errors
-    /// Those of the operation, and [`Error::Interrupted`].
+    /// Errors of the operation, and [`Error::Interrupted`].
     pub fn each<T>(
         &mut self,
         operation: &'static str,
@@ -269,7 +269,8 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// Says that this many threads or processes did the work, in the times given.
+    /// Records the number of threads or processes that did the work, and the durations of their
+    /// operations.
     pub fn record_workers(&mut self, operation: &'static str, stopwatches: Vec<Stopwatch>) {
         self.sample.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
         if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
@@ -277,8 +278,8 @@ impl<'a> Timed<'a> {
         }
     }
 
-    /// Says that this many threads or processes read and wrote, in the times given; `operations`
-    /// is what reads and writes are called.
+    /// Records the number of threads or processes that read and wrote, and the durations.
+    /// `operations` names reads and writes.
     pub fn record_directions(
         &mut self,
         operations: [&'static str; 2],
@@ -289,7 +290,7 @@ impl<'a> Timed<'a> {
         self.record_workers(operations[1], writes);
     }
 
-    /// Adds what the workload measured itself.
+    /// Adds a metric that the workload measured itself.
     pub fn add_metric(&mut self, metric: OwnMetric) {
         self.sample.metrics.push(metric);
     }
@@ -300,13 +301,13 @@ impl<'a> Timed<'a> {
         self.sample.system_ns += nanoseconds(system);
     }
 
-    /// What says that the run was asked to stop, for threads.
+    /// Returns the flag that asks the run to stop, for threads.
     #[must_use]
     pub fn interrupt(&self) -> &'a Interrupt {
         self.interrupt
     }
 
-    /// Stops the work when the run was asked to stop.
+    /// Returns an error if the run was asked to stop.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -314,10 +315,10 @@ impl<'a> Timed<'a> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Opens a file, and asks how much of it is cached.
+    /// Opens a file and counts its cached pages.
     ///
     /// # Errors
-    /// Those of both.
+    /// Errors of both.
     pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
         let file = self.tree.open(path, Access::Read)?;
         if let Some(pages) = file.resident_pages()? {
@@ -326,10 +327,10 @@ impl<'a> Timed<'a> {
         Ok(file)
     }
 
-    /// Makes a file durable, as part of flushing.
+    /// Makes a file durable and counts the time as flushing.
     ///
     /// # Errors
-    /// Those of fsync.
+    /// Errors of fsync.
     pub fn sync(&mut self, file: &dyn TreeFile) -> Result<()> {
         let start = Instant::now();
         file.sync()?;
@@ -337,11 +338,11 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// Makes everything durable: syncfs of the target and then of what lies below it, because a
-    /// file system in user space is not told of syncfs.
+    /// Makes everything durable: syncfs of the target, then of the file system below it, because a
+    /// file system in user space receives no syncfs.
     ///
     /// # Errors
-    /// Those of both.
+    /// Errors of both.
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
@@ -357,7 +358,7 @@ impl<'a> Timed<'a> {
 /// All counters at one moment.
 struct Reading {
     process: ProcessorTime,
-    /// Of programmes the phase ran and waited for.
+    /// Processor time of programs that the phase ran and waited for.
     children: ProcessorTime,
     daemon: Option<Duration>,
     machine: MachineTime,
@@ -373,7 +374,7 @@ impl Reading {
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
             children: ProcessorTime::of(Who::Children),
-            // A daemon that is gone fails the workload's own operations.
+            // If the daemon has ended, the workload's own operations fail.
             daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
             device: target.device().map(read).transpose()?,
@@ -427,7 +428,7 @@ mod tests {
     use crate::tree::{Access, HostTree, Tree, TreeFile};
     use fslab_report::sample::Doubt;
 
-    /// A target that claims to have been remounted and has not: its files stay cached.
+    /// A target that claims a remount that did not happen: its files stay cached.
     struct Warm(HostTree);
 
     impl Target for Warm {
@@ -477,9 +478,9 @@ mod tests {
         }
     }
 
-    /// On a real ext4: read cold, the state is proven. With the file read deliberately between
-    /// the remount and the phase, the residency of the file gives it away; with only its
-    /// attributes asked for, the device that is not read does.
+    /// On a real ext4, cold reads are proved cold. Files read between the remount and the phase are
+    /// detected by their residency. If only their attributes were read, the missing reads of the
+    /// device reveal it.
     #[test]
     fn a_deliberately_warmed_target_is_found_out() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {

@@ -1,8 +1,8 @@
-//! What else the machine was doing during a phase, and whether it was enough to distort the time.
+//! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
-//! Each threshold is a judgement: below it, what is measured varies more by itself. The kernel's
-//! own threads work for the target and can't be told from its work for others, so their time does
-//! not count as foreign.
+//! Each threshold is a judgement: below it, measurements vary more by themselves. Kernel threads
+//! work for the target and for others, which can't be distinguished. Their time therefore does not
+//! count as foreign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,26 +13,25 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use crate::error::{Error, Result};
 use fslab_report::sample::{Device, Sample};
 
-/// Foreign processor time (or time stolen by the hypervisor) above this share of the elapsed time
-/// marks a sample, where it is more than two ticks.
+/// The share of the elapsed time that foreign processor time must exceed to mark a sample. It also
+/// applies to time stolen by the hypervisor. The time must exceed two ticks, too.
 const PROCESSOR_SHARE: f64 = 0.05;
 
-/// What one can tell from /proc/stat: two ticks of 10 ms.
+/// The resolution of /proc/stat: two ticks of 10 ms.
 const PROCESSOR_LEAST: Duration = Duration::from_millis(20);
 
-/// Bytes a second of others on the disk below the image that mark a sample. Besides the target's
-/// own, the disk sees what the file system that holds the image writes for it: up to as much again
-/// is taken for that.
+/// Foreign bytes per second on the disk below the image that mark a sample. The disk also sees the
+/// writes of the file system that holds the image. Up to as many bytes as the target's own are
+/// attributed to it.
 const DISK_BYTES_PER_SECOND: f64 = 4e6;
 
-/// As much of others is never enough to mark a sample.
+/// Foreign bytes that never mark a sample.
 const DISK_BYTES_LEAST: f64 = 2e6;
 
-/// Bytes waiting to be written back before a phase that mark a sample: their writing competes
-/// with it.
+/// Bytes of dirty pages before a phase that mark a sample: writing them back competes with it.
 const DIRTY_BYTES: u64 = 64 << 20;
 
-/// What is read before and after a phase. Nothing here is timed.
+/// Values read before and after a phase. Reading them is not timed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Surroundings {
     backing: Option<BlockCounters>,
@@ -42,7 +41,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Looks around. `backing` is the disk on which the images lie, where there is one.
+    /// Reads the values. `backing` is the disk that holds the images, if there is one.
     pub fn look(backing: Option<DeviceNumber>) -> Result<Self> {
         let read = |device: DeviceNumber| {
             BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
@@ -62,7 +61,7 @@ impl Surroundings {
         })
     }
 
-    /// Puts what changed since into the sample.
+    /// Records the changes since `before` in the sample.
     pub fn record_since(&self, before: &Self, sample: &mut Sample) {
         let machine = &mut sample.machine;
         machine.dirty_bytes_before = before.dirty_bytes;
@@ -75,14 +74,15 @@ impl Surroundings {
     }
 }
 
-/// A field of /proc/meminfo, in bytes.
+/// Returns a field of /proc/meminfo in bytes.
 pub(super) fn memory_field(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
 
-/// How often the processors were slowed down for heat, where that is counted.
+/// Returns how often the processors were throttled because of heat; `None` if the machine does not
+/// count it.
 fn throttled() -> Option<u64> {
     let processors = fs::read_dir("/sys/devices/system/cpu").ok()?;
     let counts = processors.filter_map(|entry| {
@@ -92,8 +92,8 @@ fn throttled() -> Option<u64> {
     counts.reduce(|a, b| a + b)
 }
 
-/// What distorted a sample, if anything did; several things joined by semicolons. The programmes of
-/// other parts (`is_part`) can't be told from foreign ones, so that load does not count then.
+/// Describes what distorted a sample, joined by semicolons; `None` if nothing did. Programs of
+/// other parts (`is_part`) can't be distinguished from foreign ones, so load does not count then.
 pub(super) fn contamination(sample: &Sample, is_part: bool) -> Option<String> {
     let load = if is_part { None } else { load(sample) };
     let found: Vec<String> = [steal(sample), load, heat(sample), disk(sample), dirty(sample)]
@@ -149,7 +149,7 @@ fn percent(part: u64, sample: &Sample) -> f64 {
     part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64
 }
 
-/// Counters of a device as samples have them.
+/// Converts counters of a device to their form in samples.
 pub(super) fn device_counters(counters: BlockCounters) -> Device {
     Device {
         reads: counters.reads,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(contamination(&sample(1000, 60, 0), true), None);
     }
 
-    /// The daemon of the target is no stranger.
+    /// The daemon of the target does not count as foreign load.
     #[test]
     fn the_daemon_does_not_count_as_foreign() {
         check(&Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) }, None);
@@ -208,7 +208,7 @@ mod tests {
         Sample { device: device(own_mb), backing: device(all_mb), ..sample(1000, 0, 0) }
     }
 
-    /// The disk sees the target's own bytes and what the file system below adds to them.
+    /// The disk sees the target's own bytes and those that the file system below adds.
     #[test]
     fn others_on_the_disk_mark_a_sample_and_its_own_bytes_do_not() {
         check(&on_disk(100, 0), None);
@@ -228,7 +228,7 @@ mod tests {
         let mut dirty = on_disk(1, 1);
         dirty.machine.dirty_bytes_before = 100 << 20;
         check(&dirty, Some("100 MiB"));
-        // Nothing of it competes with what is not on a disk.
+        // Dirty pages do not compete with a target that is not on a disk.
         check(&Sample { device: None, backing: None, ..dirty }, None);
     }
 

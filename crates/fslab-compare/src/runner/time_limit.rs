@@ -1,9 +1,9 @@
-//! How long one run may take: a target that hangs must not cost the others their samples.
+//! The time limit of a run: a target that hangs must not cost the others their samples.
 //!
-//! At the limit the run is asked to stop, which one that is only slow does between two
-//! operations. A run that waits for a file system in user space can't: after a little patience
-//! the connections below the work directory are broken off, and the waiting ends with errors.
-//! A kernel's own file system that hangs can't be helped from outside.
+//! At the limit the run is asked to stop. A slow run stops between two operations. A run that waits
+//! for a file system in user space can't. After 2 seconds the FUSE connections below the work
+//! directory are aborted, and the waiting calls fail. Nothing can end a hanging file system of the
+//! kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,7 +15,7 @@ use fslab_sys::signals::Interrupt;
 
 use crate::error::{Error, Result};
 
-/// How long a run is given to stop by itself.
+/// The time a run has to stop by itself, and between attempts to abort its mounts.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The watch over one run.
@@ -26,10 +26,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch a run that works below `work` and looks at `interrupt`.
+    /// Begins to watch a run that works below `work` and checks `interrupt`.
     ///
     /// # Errors
-    /// Where there can be no thread more.
+    /// If no thread can be started.
     pub fn begin(limit: Duration, interrupt: Interrupt, work: &Path) -> Result<Self> {
         let (end, ended) = channel();
         let work = work.to_owned();
@@ -40,10 +40,10 @@ impl Watch {
         Ok(Self { limit, end, thread })
     }
 
-    /// Ends the watch with the run, and answers what the run came to: its failure is that it took
-    /// too long, where it did.
+    /// Ends the watch and returns the result of the run. A failure after the limit becomes an error
+    /// that names the limit.
     pub fn end<T>(self, ran: Result<T>) -> Result<T> {
-        // Nobody listens any more where the thread has panicked, which joining it tells.
+        // If the thread has panicked, nothing receives this; joining the thread shows it.
         drop(self.end);
         let passed = self.thread.join().unwrap_or(false);
         match ran {
@@ -56,13 +56,13 @@ impl Watch {
     }
 }
 
-/// Answers whether the limit was passed.
+/// Waits for the end of the run; returns whether the limit was passed.
 fn watch(limit: Duration, interrupt: &Interrupt, work: &Path, ended: &Receiver<()>) -> bool {
     if ended.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
         return false;
     }
     interrupt.raise();
-    // Again and again: what is mounted anew meanwhile may hang as well.
+    // Repeated, because a file system mounted meanwhile may hang as well.
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         match place(work).and_then(|place| fuse_control::abort_below(work, &place)) {
             Ok(count) => tracing::warn!(count, "broke off what hangs"),

@@ -1,10 +1,11 @@
-//! A block device as a target's storage: everything on it is lost, so it is refused wherever that
-//! could be a mistake.
+//! A block device as a target's storage. All data on it are lost, so a device is refused whenever
+//! that could be a mistake.
 //!
-//! A device is named below /dev/disk/by-id, because other names belong to whatever was found first.
-//! It is always refused where it, or a partition of it, is mounted, swap, held by another device or
-//! part of md, LVM or Btrfs. Where it holds any other signature, its serial number must be typed.
-//! At the end of each run the signatures are wiped, so that a device that was used here is empty.
+//! A device is named below /dev/disk/by-id, because other names depend on the order of detection.
+//! It is always refused if it or one of its partitions is in use: mounted, used as swap, held by
+//! another device, or part of md, LVM, Btrfs, ZFS or bcache. If it holds any other signature, the
+//! user must type its serial number. Each run wipes the signatures at its end, so that the device
+//! counts as empty in the next run.
 
 mod signatures;
 
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 use crate::refusal::Refusal;
 
-/// Where the system says what devices are in use for.
+/// The places that show how devices are used.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub by_id: PathBuf,
@@ -44,15 +45,15 @@ impl Default for Surroundings {
 /// A device that may be erased.
 #[derive(Debug)]
 pub(super) struct BlockDevice {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     path: PathBuf,
     number: DeviceNumber,
-    /// Not exclusive: mounting is.
+    /// Not opened exclusively: mounting needs that.
     file: File,
 }
 
 impl BlockDevice {
-    /// Takes a device, and erases the signatures on it. Nothing is written where it is refused.
+    /// Claims a device and erases the signatures on it. A refused device is not written.
     pub fn claim(plan: &DevicePlan, around: &Surroundings) -> Result<Self> {
         let refused = |refusal| Error::Device { path: plan.path.clone(), refusal };
         if plan.path.parent() != Some(&around.by_id) || plan.path.file_name().is_none() {
@@ -68,7 +69,8 @@ impl BlockDevice {
         for part in &parts {
             part.check_use(around)?.map_or(Ok(()), |refusal| Err(refused(refusal)))?;
         }
-        // Held until all is known and written: nobody can mount it meanwhile.
+        // Held until everything is checked and written, so that nobody can mount the device
+        // meanwhile.
         let exclusive = match open(&path, OFlags::EXCL) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -103,13 +105,13 @@ impl BlockDevice {
         self.number
     }
 
-    /// Drops what is cached of it, while it is not mounted; answers the pages that stay.
+    /// Drops the device's cached pages while it is not mounted. Returns the number of pages left.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         flush_buffers_of(&self.file).map_err(|errno| Error::file(&self.path)(errno.into()))?;
         Ok(page_cache::cachestat(self.file.as_fd(), 0).ok().map(|found| found.cached))
     }
 
-    /// Leaves it without a signature.
+    /// Removes all signatures from the device.
     pub fn wipe(self) -> Result<()> {
         let exclusive = open(&self.path, OFlags::EXCL).map_err(Error::file(&self.path))?;
         wipe(&exclusive, &self.path)
@@ -126,10 +128,10 @@ fn number_of(found: &fs::Metadata) -> DeviceNumber {
     DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) }
 }
 
-/// So much of either end is zeroed: every signature that is known lies there.
+/// Bytes zeroed at each end of the device; every known signature lies there.
 const WIPED: u64 = 2 << 20;
 
-/// Removes all signatures, and shows that none is left.
+/// Removes all signatures and verifies that none is left.
 fn wipe(device: &File, path: &Path) -> Result<()> {
     let failed = |error| Error::file(path)(error);
     let end = rustix::fs::seek(device, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?;
@@ -152,7 +154,7 @@ struct Part {
 }
 
 impl Part {
-    /// The device and its partitions.
+    /// Returns the device and its partitions.
     fn all(path: &Path, number: DeviceNumber, around: &Surroundings) -> Result<Vec<Self>> {
         let sysfs = around.sysfs.join(format!("{}:{}", number.major, number.minor));
         let mut parts = vec![Self { path: path.to_owned(), number, sysfs: sysfs.clone() }];
@@ -180,11 +182,11 @@ impl Part {
         self.path.display().to_string()
     }
 
-    /// What it is in use for, if anything.
+    /// Returns the use that the device is in, if any.
     fn check_use(&self, around: &Surroundings) -> Result<Option<Refusal>> {
         let proc_mounts = Path::new("/proc/self/mountinfo");
         let mounted = mounts::list().map_err(Error::file(proc_mounts))?;
-        // Btrfs has numbers of its own.
+        // Mounts of Btrfs have device numbers of their own, so the source is compared too.
         let is_source = |source: &Path| fs::canonicalize(source).is_ok_and(|it| it == self.path);
         if mounted.iter().any(|mount| {
             mount.device == (self.number.major, self.number.minor)
@@ -213,7 +215,7 @@ fn parse(text: &str) -> Option<DeviceNumber> {
     Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// The serial number that the driver tells, or what the name ends in.
+/// Returns the serial number that the driver reports, or else the last part of the device's name.
 fn serial(plan: &DevicePlan, number: DeviceNumber, around: &Surroundings) -> String {
     let sysfs = around.sysfs.join(format!("{}:{}", number.major, number.minor));
     let read = |name: &str| {

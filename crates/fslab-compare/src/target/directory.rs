@@ -1,5 +1,5 @@
-//! A directory that is there already. Measured in a fresh subdirectory, which is removed
-//! afterwards; never remounted. Where it is asked for, it is made cold by dropping the pages of its
+//! An existing directory as a target. Workloads use a new subdirectory, which is removed
+//! afterwards. It is never remounted. On request it is made cold by dropping the pages of its
 //! files.
 
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Makes a directory of a mounted file system cold: drops the pages of its files, proves that none
-//! is left, and drops names and inodes where root may.
+//! Makes a directory of a mounted file system cold. It drops the pages of its files, proves that
+//! none is left, and drops names and inodes if root runs it.
 //!
-//! Blocks of directories and of other metadata may stay in the cache of the device below: nothing
-//! tells whose they are.
+//! Blocks of directories and other metadata may stay in the cache of the device below. The kernel
+//! does not show which file system they belong to.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -16,23 +16,23 @@ use super::fill::sync_file_system;
 use crate::error::{Error, Result};
 use crate::tree::copy::files_below;
 
-/// Pages may be in use for a moment: so often they are dropped before that is given up.
+/// Attempts to drop pages before giving up; pages may be in use for a moment.
 const TRIES: u32 = 3;
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Drops inodes and names that nothing uses, of all file systems.
+/// Drops unused inodes and names of all file systems.
 const INODES_AND_NAMES: &str = "2";
 
-/// Whether names and inodes can be dropped.
+/// Whether this process can drop names and inodes.
 pub(crate) fn drops_names() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes everything below a directory cold.
+/// Makes all files below a directory cold.
 ///
 /// # Errors
-/// Where pages of a file stay in memory, or a file can't be read.
+/// If pages of a file stay in memory, or a file can't be read.
 pub(super) fn evict(root: &Path) -> Result<()> {
     let mut files = files_below(root)?;
     files.retain(|(_, metadata)| metadata.is_file());
@@ -62,7 +62,7 @@ pub(super) fn evict(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Shows that files in a directory can be made cold, by one that is made and removed there.
+/// Verifies that files in a directory can be made cold, with a file that it makes and removes.
 pub(super) fn check(directory: &Path) -> Result<()> {
     let path = directory.join("fslab-cold");
     fs::write(&path, vec![1; 1 << 16]).map_err(Error::file(&path))?;
@@ -71,15 +71,15 @@ pub(super) fn check(directory: &Path) -> Result<()> {
     evicted
 }
 
-/// Drops the pages of a file that are written back, and answers how many are left.
+/// Drops the clean pages of a file and returns the number of pages left.
 fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    // Size 0 is to the end.
+    // A missing length means to the end of the file.
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
     match page_cache::resident_pages(file.as_fd(), length) {
-        // What can't be asked can't be proven.
+        // Without a way to count the pages, nothing can be proved.
         Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
         answer => answer,
     }
@@ -96,7 +96,7 @@ mod tests {
         page_cache::resident_pages(&file, file.metadata().unwrap().size()).unwrap()
     }
 
-    /// Files at any depth are dropped, also those that were just written.
+    /// Files at any depth are dropped, including files just written.
     #[test]
     fn files_of_a_tree_are_dropped() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert!(!directory.path().join("fslab-cold").exists());
     }
 
-    /// Memory keeps its files: that is an error of one line.
+    /// Files in memory can't be dropped; the error has one line.
     #[test]
     fn files_in_memory_are_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,9 +1,9 @@
 //! Fills a file system to a share of its space, because full and empty ones perform differently
 //! (Smith and Seltzer 1997).
 //!
-//! The filling is files of many sizes in many directories, so that what stays free is spread over
-//! the file system as it is after use, though not in the small pieces that years leave: that is
-//! what aged images are for. Space is allocated and not written where the file system can do so.
+//! The filling consists of files of many sizes in many directories. Free space is thus spread over
+//! the file system as after use. It is not in the small pieces that years of use leave; aged images
+//! provide these. Space is allocated without writing it if the file system supports that.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -21,21 +21,21 @@ pub(crate) const FILLING: &str = "fslab-fill";
 
 const DIRECTORIES: u64 = 64;
 
-/// Files are of sizes between these, evenly on a scale of factors.
+/// Smallest and largest file size. Sizes are distributed evenly on a logarithmic scale.
 const SMALLEST: f64 = 64.0 * 1024.0;
 const LARGEST: f64 = 16.0 * 1024.0 * 1024.0;
 
-/// What was asked for must be met to so many percent of the file system.
+/// Allowed deviation from the requested share, in per cent of the file system.
 const TOLERANCE: f64 = 1.0;
 
-/// Free space is asked anew so often, because it is not told exactly before it is written back.
+/// Maximum number of queries of free space: it is not exact before data are written back.
 const PASSES: u32 = 12;
 
-/// The same filling for every target and round.
+/// The filling is the same for every target and round.
 const SEED: u64 = 80;
 
-/// Fills the file system mounted on `root` to `percent` of what users may have, and answers the
-/// share that statfs tells in the end.
+/// Fills the file system mounted on `root` to `percent` of the space available to users. Returns
+/// the share that statfs reports at the end.
 pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
     let asked = percent as f64;
     let directory = root.join(FILLING);
@@ -67,7 +67,7 @@ pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
     Ok(reached)
 }
 
-/// Adds a file; `false` where there is no space for it.
+/// Adds a file; returns `false` if there is no space for it.
 fn add_file(directory: &Path, number: u64, size: u64) -> Result<bool> {
     let below = directory.join(format!("{:02}", number % DIRECTORIES));
     if number < DIRECTORIES {
@@ -97,7 +97,7 @@ fn write_zeros(mut file: File, path: &Path, size: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Space of a file system as df(1) counts it: what is reserved for root is not part of it.
+/// Space of a file system as df(1) counts it, without blocks reserved for root.
 struct Space {
     used: f64,
     available: f64,
@@ -114,13 +114,13 @@ impl Space {
         self.used * 100.0 / (self.used + self.available)
     }
 
-    /// What must still be used for a share.
+    /// Returns the bytes still to be used to reach a share.
     fn bytes_below(&self, percent: f64) -> f64 {
         (self.used + self.available) * percent / 100.0 - self.used
     }
 }
 
-/// Makes everything of the file system of a directory durable.
+/// Makes all data of the file system that holds a directory durable.
 pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
     let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

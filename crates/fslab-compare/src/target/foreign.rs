@@ -1,7 +1,7 @@
-//! A file system in user space, mounted by a command and recognised by what is mounted.
+//! A file system in user space, mounted by a command. Success is detected by the mount.
 //!
-//! Commands either return once the mount is ready and leave a daemon behind, or stay. Both are
-//! accepted; the daemon is found by the mount point among its arguments, which nobody else has.
+//! A command may return once the mount is ready and leave a daemon, or it may keep running. The
+//! daemon is found by the mount point among its arguments, which no other process has.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,27 +16,27 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::error::{Error, Result};
 
-/// How long a mount command may take until something is mounted, and a daemon until it has ended.
+/// Maximum time until a mount command has mounted something.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a daemon may take to end after its unmount, and again after each signal.
+/// Maximum time for a daemon to end after its unmount, and again after each signal.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a command that has mounted may take to return before it counts as one that stays.
+/// Time that a command may run after mounting before it counts as one that keeps running.
 const GRACE: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long an unmount command that fails is tried again: somebody may look at the mount just then.
+/// Maximum time to retry a failing unmount command: another process may use the mount briefly.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Command lines with every place filled in.
+/// Command lines with all placeholders filled in.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    /// Mounts, and may stay or leave a daemon behind.
+    /// Mounts, and may keep running or leave a daemon.
     pub mount: Vec<OsString>,
-    /// Unmounts; umount(2) where there is none.
+    /// Unmounts; `None` for umount(2).
     pub unmount: Option<Vec<OsString>>,
 }
 
@@ -45,14 +45,14 @@ pub struct Commands {
 pub struct ForeignMount {
     mount: Option<Mount>,
     unmount: Option<Vec<OsString>>,
-    /// The command itself, where it stays.
+    /// The command itself, if it keeps running.
     child: Option<Child>,
     daemons: Vec<u32>,
 }
 
 impl ForeignMount {
-    /// Runs the command and waits until something is mounted. `messages` is a file for what it
-    /// writes to standard error (a pipe would be held open by the daemon).
+    /// Runs the command and waits until something is mounted. The file `messages` receives the
+    /// standard error of the command; a daemon would hold a pipe open.
     pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
         let mut child = Guard {
             child: Some(start(&commands.mount, messages)?),
@@ -68,7 +68,7 @@ impl ForeignMount {
                     return Err(refused(&commands.mount, status, messages));
                 }
                 Some(_) if mounted => break,
-                // It may still be about to return, or it stays.
+                // It may return soon, or it keeps running.
                 None if mounted
                     && since_mounted.get_or_insert_with(Instant::now).elapsed() > GRACE =>
                 {
@@ -91,15 +91,15 @@ impl ForeignMount {
         Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
     }
 
-    /// The daemon, where exactly one was found. A command that leaves a daemon behind may have been
-    /// found beside it, when it took long to return.
+    /// Returns the daemon if exactly one was found. If the command took long to return, both it and
+    /// its daemon may have been found; then only running ones count.
     pub fn daemon(&self) -> Option<u32> {
         let is_one = self.daemons.len() == 1;
         let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));
         left.next().filter(|_| left.next().is_none()).copied()
     }
 
-    /// Unmounts and waits for the daemon's end; answers what did not go as it should.
+    /// Unmounts and waits for the daemon to end. Returns a note about what did not go as expected.
     pub fn unmount(mut self, messages: &Path) -> Result<Option<String>> {
         let Some(mount) = self.mount.take() else { return Ok(None) };
         let note = match &self.unmount {
@@ -119,7 +119,7 @@ impl ForeignMount {
     fn wait_for_end(&mut self) -> Option<String> {
         let end = Instant::now() + END_PATIENCE;
         while Instant::now() < end {
-            // Waiting for the child also takes it out of the list of processes.
+            // Waiting for the child also removes it from the process list.
             let child_runs =
                 self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
             if !child_runs && !self.daemons.iter().any(|daemon| runs(*daemon)) {
@@ -135,8 +135,8 @@ impl ForeignMount {
 
 impl Drop for ForeignMount {
     fn drop(&mut self) {
-        // Unmounting first: it lets the daemon end by itself. Where it was unmounted before, the
-        // daemon has had its time.
+        // Unmounting first lets the daemon end by itself. If it was unmounted earlier, the daemon
+        // has had its time already.
         if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
             return;
         }
@@ -149,7 +149,7 @@ impl Drop for ForeignMount {
     }
 }
 
-/// Runs an unmount command until it succeeds, the mount is gone, or it has failed for too long.
+/// Runs an unmount command, and retries it for a limited time while it fails and the mount remains.
 fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Result<()> {
     let end = Instant::now() + BUSY_PATIENCE;
     loop {
@@ -164,21 +164,21 @@ fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Resul
     }
 }
 
-/// A mount command that is undone, with all it has started, unless it is taken out.
+/// A mount command. Unless the child is taken out, dropping undoes everything that it started.
 struct Guard {
     child: Option<Child>,
     mountpoint: PathBuf,
 }
 
 impl Guard {
-    /// Whether the command has ended.
+    /// Returns the status of the command if it has ended.
     fn try_wait(&mut self, command: &[OsString]) -> Result<Option<std::process::ExitStatus>> {
         let Some(child) = self.child.as_mut() else { return Ok(None) };
         child.try_wait().map_err(|source| Error::Start { program: line(command), source })
     }
 
-    /// Ends the command and the daemons it may have left, then undoes their mount: a daemon that
-    /// is still starting could mount at any later time.
+    /// Kills the command, ends the daemons that it may have left, and unmounts. Otherwise a daemon
+    /// that is still starting could mount at any later time.
     fn undo(&mut self) -> std::io::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         child.kill()?;
@@ -204,7 +204,7 @@ impl Drop for Guard {
     }
 }
 
-/// Asks or makes daemons end, also those that somebody has stopped.
+/// Sends a signal to daemons, and resumes stopped ones so that they receive it.
 fn send(signal: Signal, daemons: &[u32]) {
     for daemon in daemons.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
         let sent = kill_process(daemon, signal).and_then(|()| kill_process(daemon, Signal::CONT));
@@ -216,7 +216,7 @@ fn send(signal: Signal, daemons: &[u32]) {
 }
 
 fn runs(pid: u32) -> bool {
-    // A zombie waits for its parent only; it holds nothing any more.
+    // A zombie only waits for its parent and holds nothing.
     let state = fs::read_to_string(format!("/proc/{pid}/stat"));
     let zombie = state
         .is_ok_and(|text| text.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')));
@@ -249,7 +249,7 @@ fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Pa
     Error::Command { command: line(command), status, message: one_line(&message) }
 }
 
-/// A command as one would type it.
+/// Returns a command as a user would type it.
 pub(super) fn line(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
-//! A file system on an image attached to a loop device, or in memory, and perhaps
-//! something mounted over it.
+//! A file system on a loop device, on a block device or in memory, perhaps with something mounted
+//! over it.
 //!
-//! Instead of the kernel's driver, the engine of the host's own programme may serve it: then the
-//! policy that the plan names places what workloads write.
+//! The engine of the host's own program may serve it instead of the kernel's driver. Then the
+//! policy named by the plan places the data of workloads.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -61,7 +61,7 @@ pub(super) fn make(
     Ok((Box::new(target), record))
 }
 
-/// An image that one policy has filled says nothing about another one.
+/// Fails if the image was filled by another policy: it shows nothing about the wanted one.
 fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     let (Some(path), Some(found)) = (&base.recorded, &made.policy) else { return Ok(()) };
     let wanted = options.split('&').find_map(|pair| pair.strip_prefix("policy="));
@@ -76,13 +76,13 @@ fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     }
 }
 
-/// Fields are dropped in this order: users before what they use.
+/// An image target. Fields are dropped in this order: users before what they use.
 struct Image {
     tree: Option<HostTree>,
     requests: Option<Counter>,
     upper: Option<Upper>,
     lower: Option<Mount>,
-    /// `None` in memory.
+    /// `None` for a file system in memory.
     storage: Option<Storage>,
     base: ImagePlan,
     image_size: u64,
@@ -91,28 +91,28 @@ struct Image {
     notes: Vec<String>,
 }
 
-/// What is to be mounted over the file system.
+/// The planned mount over the file system.
 enum Cover {
     Nothing,
     Commands(Commands),
     /// The options of the overlay.
     Overlay(String),
-    /// Nothing: the engine is mounted in its place.
+    /// The engine, mounted in place of the file system.
     Engine {
         commands: Commands,
         options: String,
     },
 }
 
-/// What is mounted over it.
+/// A mount over the file system.
 enum Upper {
     Foreign(ForeignMount),
     Overlay(Mount),
 }
 
 impl Image {
-    /// Mounts it for the first time and puts into it what the plan wants there. Answers the
-    /// share that is filled.
+    /// Mounts the target for the first time and adds the files that the plan asks for. Returns the
+    /// filled share in per cent.
     fn furnish(&mut self) -> Result<Option<f64>> {
         self.mount_lower()?;
         let mut filled = None;
@@ -131,7 +131,7 @@ impl Image {
         Ok(filled)
     }
 
-    /// Copies the source, which read-only file systems were made from already.
+    /// Copies the source. Read-only file systems were made from it already.
     fn copy_source(&self, to: &Path) -> Result<()> {
         let Some(source) = self.base.source.as_ref().filter(|_| !self.base.kind.is_read_only())
         else {
@@ -172,7 +172,7 @@ impl Image {
         Ok(())
     }
 
-    /// Where workloads work.
+    /// Returns the directory for workloads.
     fn root(&self) -> &Path {
         match self.cover {
             Cover::Nothing => &self.places.lower,
@@ -180,12 +180,13 @@ impl Image {
         }
     }
 
-    /// Mount options of the file system itself.
+    /// Returns the mount options of the file system itself.
     fn options(&self) -> String {
         let size = format!("size={}", self.image_size);
         let own = match self.base.kind {
             Base::Memory => Some(size.as_str()),
-            // Discarding would give blocks of the image back, to be allocated again while measured.
+            // Discarding would free blocks of the image, to be allocated again during a
+            // measurement.
             Base::Device(Kind::Btrfs) => Some("nodiscard"),
             kind => kind.is_read_only().then_some("ro"),
         };
@@ -215,7 +216,7 @@ impl Image {
         Ok(())
     }
 
-    /// How it was mounted.
+    /// Returns a record of how it was mounted.
     fn record(&self) -> TargetRecord {
         let kind = self.base.kind.name();
         let daemon = match &self.upper {
@@ -268,7 +269,7 @@ impl Target for Image {
         }
     }
 
-    /// A file system in memory would lose its files by this.
+    /// A file system in memory is not remounted; it would lose its files.
     fn remount(&mut self) -> Result<Option<Remounted>> {
         if self.storage.is_none() {
             return Ok(None);
@@ -298,8 +299,8 @@ impl Target for Image {
         if !matches!(self.cover, Cover::Engine { .. }) {
             return sync_file_system(&self.places.lower);
         }
-        // The kernel sends no syncfs to a file system in user space: an fsync of its root makes the
-        // engine write back what it holds, and then the device does.
+        // The kernel sends no syncfs to a file system in user space. An fsync of its root makes the
+        // engine write back its data; then the device is synced.
         sync_file_system(self.root())?;
         for path in [self.root()].into_iter().chain(self.storage.as_ref().map(Storage::device_path))
         {
@@ -327,7 +328,7 @@ impl Target for Image {
     }
 }
 
-/// Where the parts of the one target that exists at a time lie.
+/// The paths of a target's parts. Only one target exists at a time.
 struct Places {
     work_directory: PathBuf,
     lower: PathBuf,
@@ -350,7 +351,7 @@ impl Places {
         Ok(places)
     }
 
-    /// A directory of the overlay, on the file system below.
+    /// Returns a directory of the overlay on the file system below.
     fn overlay(&self, name: &str) -> PathBuf {
         self.lower.join(name)
     }

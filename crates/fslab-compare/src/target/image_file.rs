@@ -1,8 +1,8 @@
 //! The files that loop devices are attached to.
 //!
-//! All blocks of an image that is written are allocated and written before anything is measured.
-//! With a sparse one, the file system that holds the image would look for blocks while the clock
-//! runs, and the blocks of an aged image would lie elsewhere than its file system has them.
+//! All blocks of a writable image are allocated and written before the measurement. A sparse image
+//! would make the file system below allocate blocks during the measurement. Blocks of an aged image
+//! would also lie elsewhere on the disk than its file system assumes.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -19,14 +19,14 @@ use super::work_directory::check_space;
 use crate::error::{Error, Result};
 use crate::host::Host;
 
-/// How an image came to be.
+/// The origin of an image.
 #[derive(Debug, Default)]
 pub(super) struct Made {
-    /// By which command, or from what.
+    /// The command that made it, or its source.
     pub how: String,
-    /// The workload that aged it, where that is known, by its hash in hexadecimal.
+    /// Hash of the workload that aged it, in hexadecimal; `None` if unknown.
     pub workload: Option<String>,
-    /// The policy that placed its files, where that is known.
+    /// The policy that placed its files; `None` if unknown.
     pub policy: Option<String>,
 }
 
@@ -36,10 +36,10 @@ impl Made {
     }
 }
 
-/// Bytes of one write.
+/// Bytes written at a time.
 const PIECE: usize = 1 << 20;
 
-/// An image.
+/// An image file.
 pub(super) struct ImageFile {
     pub path: PathBuf,
     file: File,
@@ -48,8 +48,8 @@ pub(super) struct ImageFile {
 }
 
 impl ImageFile {
-    /// An image of a size for a new file system. The one that an earlier target left there is used
-    /// again, so that its blocks are allocated once; it holds what that target wrote.
+    /// Opens an image of a given size for a new file system. An image left by an earlier target is
+    /// reused, so that its blocks are allocated only once. It still holds the data of that target.
     pub fn fresh(path: &Path, size: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -60,7 +60,7 @@ impl ImageFile {
         check_space(directory, size.saturating_sub(found.blocks() * 512))?;
         image.file.set_len(size).map_err(Error::file(path))?;
         match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, size) {
-            // Then writing allocates.
+            // On such a file system, writing allocates.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(image),
             Err(errno) => Err(image.failed(errno)),
         }
@@ -73,20 +73,20 @@ impl ImageFile {
         Ok(Self { path: path.to_owned(), file, is_kept: false })
     }
 
-    /// From a directory, by the tool of a read-only file system.
+    /// Makes an image from a directory with the tool of a read-only file system.
     pub fn pack(
         kind: Kind,
         source: &Path,
         path: &Path,
         options: &[String],
     ) -> Result<(Self, String)> {
-        // The tool may leave a part of an image behind: it is removed with this.
+        // If the tool fails, dropping this removes a partial image.
         let image = Self::new(path)?;
         let how = make_file_system::pack(kind, path, source, options)?;
         Ok((image, how))
     }
 
-    /// An image that is there: unpacked where it is kept packed, else a copy.
+    /// Makes an image from a recorded one: unpacks it if it is kept packed, otherwise copies it.
     pub fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
         let mut image = Self::new(path)?;
         let failed = |source| Error::Host { what: recorded.display().to_string(), source };
@@ -98,20 +98,20 @@ impl ImageFile {
             },
             None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
-        // Both may have put another file in the place of the one that was made here.
+        // Both may have replaced the file that was made here.
         let file = OpenOptions::new().read(true).write(true).open(path);
         image.file = file.map_err(Error::file(path))?;
         image.fill_gaps()?;
         Ok((image, made))
     }
 
-    /// Writes zeros where the file has no blocks, or none that were written. Its bytes stay the
-    /// same. Nothing may use the image meanwhile.
+    /// Writes zeros into holes and unwritten extents, which does not change the content. The image
+    /// must not be in use.
     pub fn fill_gaps(&self) -> Result<()> {
         let size = self.file.metadata().map_err(Error::file(&self.path))?.len();
         let gaps = match self.unwritten(size) {
             Ok(gaps) => gaps,
-            // Not every file system shows its extents; all show their holes.
+            // Not every file system reports extents; all report holes.
             Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
                 self.holes(size)?
             }
@@ -133,7 +133,7 @@ impl ImageFile {
         Ok(())
     }
 
-    /// Holes and extents that were allocated and never written.
+    /// Returns holes and extents that were allocated but never written.
     fn unwritten(&self, size: u64) -> std::io::Result<Vec<Range<u64>>> {
         let (mut gaps, mut end) = (Vec::new(), 0);
         for extent in Fiemap::with_flags(&self.file, FiemapFlags::SYNC) {
@@ -161,7 +161,7 @@ impl ImageFile {
         Ok(holes)
     }
 
-    /// A position; `None` behind the last one.
+    /// Returns a position; `None` behind the last one.
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
         match rustix::fs::seek(&self.file, to) {
             Ok(position) => Ok(Some(position)),
@@ -170,8 +170,8 @@ impl ImageFile {
         }
     }
 
-    /// Drops what the page cache holds of the image itself, which is all of it where the loop
-    /// device has no direct I/O.
+    /// Drops the cached pages of the image file. Without direct I/O of the loop device, these hold
+    /// all accessed data.
     pub fn drop_cache(&self) -> Result<()> {
         rustix::fs::fdatasync(&self.file).map_err(|errno| self.failed(errno))?;
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
@@ -183,7 +183,7 @@ impl ImageFile {
     }
 }
 
-/// Copies an image, by cp, which shares blocks where it can; says how.
+/// Copies an image with cp, which shares blocks if possible. Returns a description.
 fn copy(recorded: &Path, path: &Path) -> Result<String> {
     File::open(recorded).map_err(Error::file(recorded))?;
     let mut command = Command::new("cp");

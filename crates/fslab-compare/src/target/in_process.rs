@@ -1,4 +1,4 @@
-//! A file system within this process: no kernel, no mount, no cache but its own.
+//! A file system within this process, without kernel and mount, and with no cache but its own.
 
 use fslab_vfs::FileSystem;
 

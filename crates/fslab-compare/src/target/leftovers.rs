@@ -1,4 +1,4 @@
-//! What comparisons that were killed have left mounted, and its removal where that is safe.
+//! Finds mounts and work directories of killed comparisons, and removes them if that is safe.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,22 +11,22 @@ use fslab_sys::mounts;
 use super::work_directory::{LOCK, PREFIX};
 use crate::error::{Error, Result};
 
-/// A work directory of a comparison that is no longer running.
+/// The work directory of a comparison that is no longer running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// The work directory.
     pub directory: PathBuf,
     /// Mount points below it, the innermost first.
     pub mounts: Vec<PathBuf>,
-    /// Whether it was removed. If not, it could not be proved to be of a dead comparison.
+    /// Whether it was removed. If not, nothing proved that its owner is dead.
     pub removed: bool,
 }
 
-/// Finds work directories of dead comparisons, by what is mounted and by what lies in
-/// `work_parent`, and removes those whose lock proves that the owner is dead.
+/// Finds work directories of dead comparisons among the mounts and in `work_parent`. Removes those
+/// whose lock proves that the owner is dead.
 ///
 /// # Errors
-/// Where mounts can't be listed, or a proven leftover can't be removed.
+/// If mounts can't be listed, or a proven leftover can't be removed.
 pub fn remove_leftovers(work_parent: &Path) -> Result<Vec<Leftover>> {
     let proc_mounts = Path::new("/proc/self/mountinfo");
     let mounted: Vec<PathBuf> =
@@ -55,11 +55,11 @@ fn work_directory_of(mount: &Path) -> Option<PathBuf> {
     mount.ancestors().find(|path| is_work_directory(path)).map(Path::to_owned)
 }
 
-/// `None` for the directory of a comparison that runs.
+/// Examines a work directory. Returns `None` if a comparison uses it.
 fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> {
     let mounts: Vec<PathBuf> =
         mounted.iter().rev().filter(|target| target.starts_with(&directory)).cloned().collect();
-    // Without a lock to take, nothing proves whose it is.
+    // Without a lock to take, nothing proves that the owner is dead.
     let path = directory.join(LOCK);
     let Ok(lock) = File::open(&path) else {
         return Ok((!mounts.is_empty()).then_some(Leftover { directory, mounts, removed: false }));
@@ -69,7 +69,7 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
     }
-    // A comparison that has just ended removes its directory itself, the lock's name with it.
+    // A comparison that has just ended removes its directory itself, including the lock.
     if !is_at(&lock, &path) {
         return Ok(None);
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::super::work_directory::WorkDirectory;
     use super::*;
 
-    /// Looks at every work directory there is until it is told to stop; what it took for left over.
+    /// Examines every work directory until it is stopped, and returns the leftovers that it found.
     fn look(parent: &Path, stop: &AtomicBool) -> Vec<Leftover> {
         let mut found = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -107,13 +107,13 @@ mod tests {
         found
     }
 
-    /// Whether a work directory that is made can be ended by its owner.
+    /// Whether a new work directory keeps its lock and can be removed by its owner.
     fn is_kept(parent: &Path) -> bool {
         WorkDirectory::create(parent)
             .is_ok_and(|work| work.path().join(LOCK).exists() && work.close().is_ok())
     }
 
-    /// Comparisons that begin and end beside one that looks for leftovers keep what is theirs.
+    /// Comparisons that begin and end during a search for leftovers keep their directories.
     #[test]
     fn a_work_directory_is_never_taken_from_its_owner() {
         let parent = tempfile::tempdir_in(".").unwrap();

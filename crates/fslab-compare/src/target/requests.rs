@@ -1,5 +1,5 @@
-//! How many requests the kernel sends to a file system in user space, whichever it is: the
-//! kernel's own tracepoint counts them, by connection.
+//! Counts the requests that the kernel sends to a file system in user space, with a tracepoint of
+//! the kernel, separately for each connection.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -10,16 +10,16 @@ use fslab_sys::tracepoint::{Counter, Tracepoint};
 
 const TRACEPOINT: &str = "fuse/fuse_request_send";
 
-/// Where tracefs usually is; it need not be mounted.
+/// The usual place of tracefs; it need not be mounted.
 pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Counts the requests to what is mounted on a mount point, from now on. `None` where they can't be
-/// counted: without the privilege, on a kernel without the tracepoint, or for what is no FUSE
-/// mount. `work_directory` is where tracefs is mounted for a moment, if it isn't.
+/// Begins to count the requests to the mount on a mount point. Returns `None` if they can't be
+/// counted: without the privilege, without the tracepoint, or if it is not a FUSE mount. If tracefs
+/// is not mounted, it is mounted briefly in `work_directory`.
 pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counter> {
     let tracepoint = tracepoint(work_directory)?;
     let device = fs::metadata(mountpoint).ok()?.st_dev();
-    // As the kernel writes a device number: 12 bits and 20 bits.
+    // The kernel's form of a device number: 12 bits and 20 bits.
     let connection = (rustix::fs::major(device) << 20) | rustix::fs::minor(device);
     let counter = Counter::new(tracepoint, &format!("connection == {connection}"));
     counter.inspect_err(|error| tracing::debug!("counting requests: {error}")).ok()

@@ -1,4 +1,4 @@
-//! What the file system of an image lies on: a file attached to a loop device, or a block device.
+//! The storage of an image's file system: a file attached to a loop device, or a block device.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,21 +13,21 @@ use super::image_file::{ImageFile, Made};
 use crate::error::{Error, Result};
 use crate::plan::{Base, ImagePlan};
 
-/// An attached image with a file system. Fields are dropped in this order.
+/// Storage with a file system.
 pub(super) enum Storage {
-    /// An image.
+    /// An image file attached to a loop device. Fields are dropped in this order.
     Image {
         /// The loop device.
         device: LoopDevice,
         /// The file.
         image: ImageFile,
     },
-    /// A device of its own.
+    /// A block device of its own.
     Device(BlockDevice),
 }
 
 impl Storage {
-    /// Makes the image and the file system on it, and answers how; `None` for one in memory.
+    /// Makes the storage and the file system on it. Returns `None` for a file system in memory.
     pub fn make(base: &ImagePlan, shop: Workshop<'_>) -> Result<Option<(Self, Made)>> {
         let Base::Device(kind) = base.kind else { return Ok(None) };
         let place = |name: &str| shop.work_directory.join(name);
@@ -56,7 +56,7 @@ impl Storage {
         }
         let image = ImageFile::fresh(&place("image"), shop.image_size)?;
         let device = attach(&image)?;
-        // Discarding would give the image's blocks back.
+        // Discarding would free the image's blocks.
         let options = make_file_system::without_discard(kind, &base.mkfs);
         let how = make_file_system::make(kind, device.path(), &options)?;
         drop_caches(&device, &image)?;
@@ -65,8 +65,8 @@ impl Storage {
         Ok(Some((Self::Image { device, image }, Made::by(how))))
     }
 
-    /// Drops what is cached of the device and the image, while nothing has it mounted, and
-    /// answers the device's pages that are cached all the same.
+    /// Drops cached pages of the device and the image while it is not mounted. Returns the number
+    /// of the device's pages that stay cached.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         match self {
             Self::Image { device, image } => drop_caches(device, image),
@@ -74,7 +74,8 @@ impl Storage {
         }
     }
 
-    /// Ends it. A block device is left without a signature, so that the next run may use it.
+    /// Releases the storage. A block device is left without a signature, so that the next run may
+    /// use it.
     pub fn end(self) -> Result<()> {
         match self {
             Self::Image { .. } => Ok(()),
@@ -96,7 +97,7 @@ impl Storage {
         }
     }
 
-    /// Whether a loop device bypasses the page cache; `None` for a device of its own.
+    /// Whether the loop device bypasses the page cache; `None` for a block device.
     pub fn direct_io(&self) -> Option<bool> {
         match self {
             Self::Image { device, .. } => Some(device.direct_io()),
@@ -113,7 +114,7 @@ fn drop_caches(device: &LoopDevice, image: &ImageFile) -> Result<Option<u64>> {
     Ok(cached.ok().map(|found| found.cached))
 }
 
-/// Says where an aged image is not of the workload that the plan asks for.
+/// Fails if an image was not aged by the workload that the plan asks for.
 fn check_workload(path: &Path, wanted: Option<&str>, found: Option<&str>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     if found.is_some_and(|found| found.starts_with(wanted)) {

@@ -1,8 +1,9 @@
-//! The directory of one comparison: images, mount points, sources. Removed at the end.
+//! The directory of one comparison, with images, mount points and sources. It is removed at the
+//! end.
 //!
-//! Its `lock` file is held locked while the comparison runs: who can take the lock knows that the
-//! owner is dead. It gets its name only once it is locked: there is no moment in which a comparison
-//! that begins looks like one that is dead.
+//! Its `lock` file stays locked while the comparison runs. A process that can take the lock knows
+//! that the owner is dead. The file gets its name only after it is locked, so that a starting
+//! comparison never looks dead.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,13 +12,13 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 
-/// First part of the name of every work directory.
+/// Prefix of the names of all work directories.
 pub(crate) const PREFIX: &str = "fslab-compare-";
 
 /// The file in it that its owner keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
-/// What that file is called until it is locked.
+/// The name of that file until it is locked.
 const UNLOCKED: &str = "lock.new";
 
 /// A work directory; removed when dropped.
@@ -28,7 +29,7 @@ pub(crate) struct WorkDirectory {
 }
 
 impl WorkDirectory {
-    /// Makes one below `parent`, which is there.
+    /// Makes a work directory in `parent`, which must exist.
     pub fn create(parent: &Path) -> Result<Self> {
         let parent = parent.canonicalize().map_err(Error::file(parent))?;
         let directory = TempDir::with_prefix_in(PREFIX, &parent).map_err(Error::file(&parent))?;
@@ -43,21 +44,21 @@ impl WorkDirectory {
         self.directory.path()
     }
 
-    /// Makes a directory within.
+    /// Makes a directory within the work directory.
     pub fn subdirectory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path().join(name);
         fs::create_dir_all(&path).map_err(Error::file(&path))?;
         Ok(path)
     }
 
-    /// Removes it and reports what can't be removed.
+    /// Removes the work directory and reports what can't be removed.
     pub fn close(self) -> Result<()> {
         let path = self.path().to_owned();
         self.directory.close().map_err(Error::file(&path))
     }
 }
 
-/// Refuses when an image of `needed` bytes would not fit below `directory`.
+/// Fails if an image of `needed` bytes does not fit below `directory`.
 pub(crate) fn check_space(directory: &Path, needed: u64) -> Result<()> {
     let stat =
         rustix::fs::statvfs(directory).map_err(|errno| Error::file(directory)(errno.into()))?;

@@ -1,5 +1,5 @@
-//! Goes through directories of this machine, and copies them with what a build looks at: modes,
-//! links and the times of last change.
+//! Lists and copies directories of this machine. Copies keep what a build looks at: modes, symbolic
+//! links and modification times.
 
 use std::fs::{self, FileTimes, Metadata};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// What was copied.
+/// The amount of copied data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Regular files.
@@ -20,8 +20,8 @@ pub(crate) struct Copied {
 /// Copies everything below `from` into the directory `to`, which exists.
 ///
 /// # Errors
-/// Those of reading and writing; files that are neither regular nor links nor directories are
-/// refused.
+/// Errors of reading and writing. A file that is not a regular file, symbolic link or directory is
+/// an error.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<Copied> {
     let mut copied = Copied::default();
     for entry in fs::read_dir(from).map_err(Error::file(from))? {
@@ -48,7 +48,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<Copied> {
     Ok(copied)
 }
 
-/// Whatever is no directory, below a directory of this machine, in the order of paths.
+/// Returns everything below a directory of this machine except directories, sorted by path.
 pub(crate) fn files_below(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>> {
     let mut found = Vec::new();
     let mut directories = vec![directory.to_owned()];
@@ -68,8 +68,8 @@ pub(crate) fn files_below(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>> 
     Ok(found)
 }
 
-/// Copies contents, mode and time of last change. Through a buffer, not by `copy_file_range`:
-/// a target on the same file system as its source would share blocks instead of writing.
+/// Copies contents, mode and modification time. It uses a buffer, not `copy_file_range`: a target
+/// on the same file system as its source would share blocks instead of writing.
 fn copy_file(source: &Path, target: &Path, metadata: &Metadata) -> Result<u64> {
     let mut from = fs::File::open(source).map_err(Error::file(source))?;
     let mut to = fs::File::create_new(target).map_err(Error::file(target))?;

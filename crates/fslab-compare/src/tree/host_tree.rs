@@ -1,4 +1,4 @@
-//! A tree below a directory of this machine, by system calls relative to its descriptor.
+//! A tree below a directory of this machine, used by system calls relative to its descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{Access, Status, Tree, TreeFile, write_whole};
 use crate::error::{Error, Result};
 
-/// How files that must not exist are opened.
+/// Open flags for files that must not exist.
 const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
 
 /// A directory of this machine.
@@ -22,7 +22,7 @@ pub(crate) struct HostTree {
 }
 
 impl HostTree {
-    /// Opens the root.
+    /// Opens a directory as the root of a tree.
     pub fn open(root: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = root.to_owned();
@@ -43,7 +43,7 @@ impl HostTree {
     }
 }
 
-/// For `map_err`: an operation on a path failed.
+/// Returns a function for `map_err` that adds an operation and its path.
 pub(super) fn failed<'a>(
     operation: &'static str,
     path: &'a str,
@@ -61,7 +61,7 @@ impl Tree for HostTree {
         self.open_file(path, NEW)
     }
 
-    // Without the memory that `create` takes for the file's name: it would show beside the two
+    // Avoids the allocation of `create` for the file's name. It would be noticeable next to two
     // system calls.
     fn create_empty(&self, path: &str) -> Result<()> {
         let file = self.descriptor(path, NEW)?;

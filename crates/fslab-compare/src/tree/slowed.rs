@@ -1,8 +1,8 @@
-//! A tree each of whose operations is made longer by a share of what it took: the delay that a
-//! self-test injects, and must find.
+//! A tree whose operations each take longer by a share of their duration. A self-test injects this
+//! delay and must detect it.
 //!
-//! The wait follows each operation, where a slower file system would spend it. It is spent on the
-//! processor, because a sleep of microseconds is not exact.
+//! The delay follows each operation, where a slower file system would spend it. It is a busy loop,
+//! because a sleep of microseconds is not exact.
 
 use std::hint::spin_loop;
 use std::path::Path;
@@ -13,7 +13,7 @@ use fslab_vfs::FileSystem;
 use super::{Access, Status, Tree, TreeFile};
 use crate::error::Result;
 
-/// Does an operation and waits for a share of what it took.
+/// Runs an operation, then waits for a share of its duration.
 pub(crate) fn slowed<T>(share: f64, operation: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = operation();
@@ -24,7 +24,7 @@ pub(crate) fn slowed<T>(share: f64, operation: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The tree.
+/// A tree with slowed operations.
 pub(crate) struct SlowedTree<'a> {
     pub tree: &'a dyn Tree,
     pub share: f64,
@@ -120,11 +120,12 @@ mod tests {
 
     use super::*;
 
-    /// What is waited is the share of the operation.
+    /// The delay is the given share of the operation's duration.
     #[test]
     fn operation_takes_its_share_longer() {
         for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {
-            // Others may take the processor meanwhile: the shortest of some tries counts.
+            // Other processes may use the processor meanwhile, so the shortest of several attempts
+            // counts.
             let mut shortest = Duration::MAX;
             for _ in 0..9 {
                 let start = Instant::now();

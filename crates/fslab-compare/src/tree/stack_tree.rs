@@ -1,7 +1,7 @@
-//! A tree within a file system of this process, by calls of its trait.
+//! A tree within a file system of this process, used by calls of its trait.
 //!
-//! Directories are looked up once and remembered, as the kernel's name cache would; files are
-//! looked up and forgotten at each use.
+//! Directories are looked up once and remembered, like in the kernel's name cache. Files are looked
+//! up and forgotten at each use.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ impl StackTree {
         Self { file_system, directories: Mutex::default() }
     }
 
-    /// Ends the file system.
+    /// Shuts the file system down.
     pub fn shut_down(&self) -> Result<()> {
         for (_, ino) in self.directories.lock().drain() {
             self.file_system.forget(ino, 1);
@@ -50,14 +50,14 @@ impl StackTree {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
-        // Another thread may have looked it up meanwhile: one lookup is remembered.
+        // Another thread may have looked it up meanwhile; only one lookup is kept.
         if self.directories.lock().insert(path.to_owned(), ino).is_some() {
             self.file_system.forget(ino, 1);
         }
         Ok(ino)
     }
 
-    /// Does an operation with the directory and the name that a path means.
+    /// Performs an operation with the parent directory and the name of a path.
     fn at<T>(
         &self,
         operation: &'static str,
@@ -112,7 +112,7 @@ fn request() -> Request {
     }
 }
 
-/// For `map_err`: an operation on a path failed.
+/// Returns a function for `map_err` that adds an operation and its path.
 fn wrap<'a>(
     operation: &'static str,
     path: &'a str,
@@ -210,7 +210,7 @@ struct StackFile<'a> {
     handle: Handle,
     path: String,
     open: bool,
-    /// Where the next appended byte goes: the kernel keeps that for a file of a mount.
+    /// Offset of the next append. The kernel keeps it for a file of a mount.
     end: Cell<u64>,
 }
 

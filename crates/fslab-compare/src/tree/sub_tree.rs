@@ -15,7 +15,7 @@ pub(crate) struct SubTree<'a> {
 }
 
 impl<'a> SubTree<'a> {
-    /// The directory, which exists.
+    /// Makes a tree of an existing directory.
     pub fn new(tree: &'a dyn Tree, directory: &str) -> Self {
         let path = tree.path().map(|path| path.join(directory));
         Self { tree, directory: directory.to_owned(), path }

@@ -1,13 +1,16 @@
-//! `bonnie`: one file written, rewritten and read in characters and blocks, then visited by
-//! several processes in random places; for sizes that double.
+//! `bonnie`: writes, rewrites and reads one file in characters and blocks, then visits random
+//! places with several processes. Sizes of the file double.
 //!
-//! Zadok et al. (2001) describe Bonnie otherwise than Bray's program works. Where they differ both
-//! are here. The text rewrites 1024 bytes at a time, the program 16 KiB (`rewrite 1024`, `rewrite
-//! blocks`). In the text the second part *writes* characters and blocks again, in the program it
-//! *reads* them (`overwrite ...`; `get characters`, `read blocks`). In the text each of 3 processes
-//! makes 4000 seeks, in the program all together do (`seek`, `seek shared`). "One character at a
-//! time" is `putc` through a buffer of 4 KiB in the program (`put characters`); `write characters`
-//! makes a system call of each, for a smaller file.
+//! Zadok et al. (2001) describe Bonnie differently from Bray's program. Where they differ, the
+//! workload has both versions:
+//!
+//! - The text rewrites 1024 bytes at a time, the program 16 KiB (`rewrite 1024`, `rewrite blocks`).
+//! - In the text the second part *writes* characters and blocks again; in the program it *reads*
+//!   them (`overwrite ...`; `get characters`, `read blocks`).
+//! - In the text each of 3 processes makes 4000 seeks; in the program all together do (`seek`,
+//!   `seek shared`).
+//! - "One character at a time" is `putc` through a buffer of 4 KiB in the program (`put
+//!   characters`). `write characters` makes a system call for each character, in a smaller file.
 
 mod phases;
 
@@ -42,7 +45,7 @@ const SEEK_BY: Parameter = Parameter::choice(
     &["processes", "threads"],
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "bonnie",
     help: "write, rewrite, read and visit one file by characters, blocks and random seeks",
@@ -90,7 +93,7 @@ pub(super) const SPEC: Spec = Spec {
     },
 };
 
-/// Files repeat contents of so many blocks.
+/// Number of blocks after which the contents of a file repeat.
 const CHUNK_BLOCKS: u64 = 64;
 
 const PATH: &str = "bonnie";
@@ -105,9 +108,9 @@ struct Bonnie {
     processes: bool,
     content: Content,
     worker: Option<Vec<std::ffi::OsString>>,
-    /// What the file is written with, over and over.
+    /// The repeated contents with which the file is written.
     first: Vec<u8>,
-    /// What its blocks are overwritten with.
+    /// The contents with which its blocks are overwritten.
     second: Vec<u8>,
 }
 
@@ -139,7 +142,7 @@ impl Workload for Bonnie {
 }
 
 impl Bonnie {
-    /// The first part: by characters, by blocks, rewritten.
+    /// The first part: writes characters, writes blocks and rewrites them.
     fn create(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("put characters"), |timed| self.put(timed, size, true))?;
@@ -153,7 +156,7 @@ impl Bonnie {
         session.measure(of("rewrite blocks"), |timed| self.rewrite(timed, size, self.block))
     }
 
-    /// The second part of the program.
+    /// The second part as in the program.
     fn read_back(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let cold = |name| Phase::new(name).size(size).cache(CacheState::Cold);
         session.make_cold()?;
@@ -163,7 +166,7 @@ impl Bonnie {
         self.verify_rewritten(session, size)
     }
 
-    /// The second part of the text.
+    /// The second part as in the text.
     fn overwrite(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("overwrite characters"), |timed| self.put(timed, size, false))?;
@@ -171,7 +174,7 @@ impl Bonnie {
         session.measure(of("overwrite blocks"), |timed| self.overwrite_blocks(timed, size))
     }
 
-    /// The third part: `total` seeks, shared evenly.
+    /// The third part: `total` seeks, divided evenly among the seekers.
     fn workers(&self, size: u64, seed: u64, total: u64) -> Vec<Accesses> {
         let all = Accesses {
             path: PATH.to_owned(),

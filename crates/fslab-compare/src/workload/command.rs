@@ -1,4 +1,4 @@
-//! `command`: any command, run in the root of each target. It fails where the command does.
+//! `command`: runs any command in the root of each target. The workload fails if the command fails.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::copy_tree;
 use fslab_report::sample::CacheState;
 
-/// The parameter that holds it.
+/// The parameter that contains the command.
 pub(crate) const COMMAND: Parameter = Parameter::command(
     "command",
     "the command and its arguments; FSLAB_TARGET is the target's directory",
@@ -35,7 +35,7 @@ const METRICS: Parameter = Parameter {
     default: DefaultValue::Metrics,
 };
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",
@@ -51,7 +51,7 @@ pub(crate) const SPEC: Spec = Spec {
     },
 };
 
-/// Parameters that run the words of a command line.
+/// Returns parameters that run the words of a command line.
 pub(crate) fn parameters_for(words: Vec<String>) -> Parameters {
     let mut parameters = Parameters::default();
     parameters.set_command(&COMMAND, words);
@@ -84,7 +84,7 @@ impl Workload for Command {
         let cold = Phase::new("run cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.execute(timed, &root))?;
         if self.cache == "both" {
-            // What it wrote the first time is there, which is part of being warm.
+            // Files written by the first run exist now, which is part of being warm.
             session.measure(Phase::new("run warm"), |timed| self.execute(timed, &root))?;
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! `compile`: a source tree unpacked into the target, configured and built there by `cc` and
-//! `make`, as Zadok et al. (2001) did with am-utils: many small lookups, reads and writes, and
-//! some large binaries. `cargo-build` does the same with a Rust package and cargo.
+//! `compile`: unpacks a source tree into the target, configures it, and builds it there with `cc`
+//! and `make`. Zadok et al. (2001) did this with am-utils. It makes many small lookups, reads and
+//! writes, and some large binaries. `cargo-build` does the same with a Rust package and cargo.
 //!
-//! The compiler, its headers and its temporary files lie outside the target, as in the paper.
-//! Without a source, a tree is made from the seed whose programs print a number that is known.
+//! The compiler, its headers and its temporary files are outside the target, as in the paper.
+//! Without a given source, a tree is made from the seed; its programs print a known number.
 
 mod source_tree;
 
@@ -43,7 +43,7 @@ const CACHE: Parameter = Parameter::choice(
     &["cold", "warm"],
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "compile",
     help: "unpack, configure and build C sources in the target",
@@ -81,7 +81,7 @@ const CARGO: Parameter = Parameter::text(
 
 const MODULES: Parameter = Parameter::count("units", "modules of a package that is made", 60);
 
-/// The registry's entry for Rust.
+/// The entry in the registry for Rust.
 pub(super) const CARGO_SPEC: Spec = Spec {
     name: "cargo-build",
     help: "unpack a Rust package and build it by cargo in the target",
@@ -105,7 +105,7 @@ pub(super) const CARGO_SPEC: Spec = Spec {
 
 struct Compile {
     name: &'static str,
-    /// What a tree that is made needs.
+    /// The programs that a made tree needs.
     needs: &'static [Needed],
     given: Option<PathBuf>,
     made: SourceTree,
@@ -113,7 +113,7 @@ struct Compile {
     build: String,
     jobs: u64,
     cold: bool,
-    /// The tree that is used.
+    /// The source tree in use.
     source: PathBuf,
 }
 
@@ -184,7 +184,7 @@ impl Compile {
         })
     }
 
-    /// Runs what was built, as it is read back after a remount.
+    /// Runs the built programs, which are read back after a remount.
     fn check_programs(&self, session: &Session<'_>, tree: &Path) -> Result<()> {
         for (program, expected) in self.made.programs() {
             session.check()?;

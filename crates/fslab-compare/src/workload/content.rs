@@ -1,4 +1,4 @@
-//! File contents: made from a seed or taken from given files, and their checksums.
+//! File contents, made from a seed or taken from given files, and their checksums.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::runner::Timed;
 use crate::tree::{Access, Tree, TreeFile};
 
-/// Requests are of this size unless a parameter says otherwise.
+/// The size of requests, unless a parameter sets another.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 
 /// The parameter of workloads that write contents.
@@ -21,7 +21,7 @@ pub(super) const DATA: Parameter = Parameter::choice(
     &["text", "binaries", "compressed", "all-a", "zeros"],
 );
 
-/// As above, from outside.
+/// The parameter for contents from given files.
 pub(super) const DATA_FROM: Parameter = Parameter::text(
     "data_from",
     "take the contents from this file, or the files below this directory, instead; \
@@ -31,7 +31,7 @@ pub(super) const DATA_FROM: Parameter = Parameter::text(
 
 const VOCABULARY: usize = 1024;
 
-/// Where contents come from.
+/// The source of contents.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     kind: &'static str,
@@ -40,13 +40,13 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// As [`DATA`] and [`DATA_FROM`] say.
+    /// Makes the source that [`DATA`] and [`DATA_FROM`] describe.
     pub fn new(parameters: &Parameters, seed: u64) -> Self {
         let given = parameters.text(&DATA_FROM).map(PathBuf::from);
         Self { kind: parameters.word(&DATA), given, seed }
     }
 
-    /// For samples: what the bytes are.
+    /// Describes the bytes for samples.
     pub fn describe(&self) -> String {
         match &self.given {
             Some(path) => format!("from {}", path.display()),
@@ -54,8 +54,8 @@ impl Content {
         }
     }
 
-    /// `length` bytes; the same for the same seed and `stream`. Given files are read from their
-    /// beginning whatever the stream.
+    /// Returns `length` bytes that depend only on the seed and `stream`. Given files are read from
+    /// their beginning for every stream.
     pub fn make(&self, stream: u64, length: usize) -> Result<Vec<u8>> {
         match &self.given {
             Some(path) => given::take(path, length),
@@ -64,7 +64,7 @@ impl Content {
     }
 }
 
-/// `length` bytes of a kind that [`DATA`] names; the same for the same seed.
+/// Returns `length` bytes of a kind from [`DATA`]; they depend only on the seed.
 pub(super) fn make(kind: &str, seed: u64, length: usize) -> Vec<u8> {
     let mut random = Pcg64::seed_from_u64(seed);
     match kind {
@@ -80,7 +80,7 @@ pub(super) fn make(kind: &str, seed: u64, length: usize) -> Vec<u8> {
     }
 }
 
-/// Lines of made-up words, short and low-numbered ones the more frequent, as in speech.
+/// Returns lines of made-up words. Short words with low numbers are more frequent, as in speech.
 fn text(random: &mut Pcg64, length: usize) -> Vec<u8> {
     let words: Vec<Vec<u8>> = (0..VOCABULARY).map(|rank| word(random, rank)).collect();
     let mut bytes = Vec::with_capacity(length + 16);
@@ -103,8 +103,9 @@ fn word(random: &mut Pcg64, rank: usize) -> Vec<u8> {
     (0..length).map(|_| random.random_range(b'a'..=b'z')).collect()
 }
 
-/// Instructions of one to six bytes, the frequent ones the shorter, some with an address near by
-/// or far; functions aligned to 16 bytes; now and then a table of strings, as linkers leave them.
+/// Returns bytes like those of programs. Instructions have one to six bytes, and frequent ones are
+/// shorter. Some have a near address. Functions are aligned to 16 bytes. Some are followed by a
+/// table of strings, as linkers place them.
 fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     const FUNCTION: usize = 512;
     const SECTION: usize = 64 << 10;
@@ -134,36 +135,36 @@ fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// One block of contents from which many files take different pieces: making contents for each
-/// file would cost more than writing them.
+/// A block of contents from which many files take different pieces. Making contents for each file
+/// would cost more than writing them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
     bytes: Vec<u8>,
 }
 
 impl Pool {
-    /// For pieces of at most `longest` bytes.
+    /// Makes a pool for pieces of at most `longest` bytes.
     pub fn new(content: &Content, longest: usize) -> Result<Self> {
-        // Given files may have no more than one piece needs.
+        // Given files may have only as many bytes as one piece needs.
         let spare = if content.given.is_some() { 0 } else { 1 << 20 };
         Ok(Self { bytes: content.make(0, longest + spare)? })
     }
 
-    /// Of bytes that are there.
+    /// Makes a pool of existing bytes.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// The piece of a number; `length` is at most the longest.
+    /// Returns the piece with a number. `length` must not exceed the length of the pool.
     pub fn piece(&self, number: u64, length: usize) -> &[u8] {
         let starts = (self.bytes.len() - length) as u64 + 1;
-        // A multiplier without a factor in common with any number of starts below it.
+        // Multiplicative hashing: consecutive numbers get distant starts.
         let start = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) % starts;
         &self.bytes[start as usize..start as usize + length]
     }
 }
 
-/// Reads a whole file in requests of the buffer's size and answers its length.
+/// Reads a whole file in requests of the buffer's size and returns its length.
 pub(super) fn read_all(file: &dyn TreeFile, buffer: &mut [u8]) -> Result<u64> {
     let mut offset = 0;
     while let length @ 1.. = file.read_at(offset, buffer)? {
@@ -172,7 +173,7 @@ pub(super) fn read_all(file: &dyn TreeFile, buffer: &mut [u8]) -> Result<u64> {
     Ok(offset)
 }
 
-/// Opens a file of a target, reads it in requests of the buffer's size and answers its length.
+/// Opens a file of a target, reads it in requests of the buffer's size and returns its length.
 pub(super) fn read_file(timed: &mut Timed<'_>, path: &str, buffer: &mut [u8]) -> Result<u64> {
     let file = timed.open_for_reading(path)?;
     let length = read_all(&*file, buffer)?;
@@ -180,7 +181,7 @@ pub(super) fn read_file(timed: &mut Timed<'_>, path: &str, buffer: &mut [u8]) ->
     Ok(length)
 }
 
-/// Places and lengths of requests of at most `length` bytes, over `size` bytes.
+/// Returns offsets and lengths of requests of at most `length` bytes that cover `size` bytes.
 pub(super) fn pieces(size: u64, length: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..size.div_ceil(length)).map(move |number| {
         let offset = number * length;
@@ -216,7 +217,7 @@ pub(super) fn expect(what: impl Into<String>, expected: u64, found: u64) -> Resu
     Err(Error::WrongCount { what: what.into(), expected, found })
 }
 
-/// Fills `buffer` from a place of a file, however many reads it takes.
+/// Fills `buffer` from an offset of a file, with as many reads as needed.
 pub(super) fn read_exactly(
     file: &dyn TreeFile,
     path: &str,
@@ -240,7 +241,7 @@ mod tests {
 
     use super::{Content, Pool, make};
 
-    /// What `gzip -9` makes of contents, as a factor.
+    /// Returns the factor by which `gzip -9` shrinks contents.
     fn gzipped(bytes: &[u8]) -> f64 {
         let mut file = tempfile::tempfile_in(".").unwrap();
         file.write_all(bytes).unwrap();
@@ -250,7 +251,7 @@ mod tests {
         bytes.len() as f64 / output.stdout.len() as f64
     }
 
-    /// Kinds compress as what they stand for does; the same seed gives the same bytes.
+    /// Each kind compresses like the data that it represents. The same seed gives the same bytes.
     #[test]
     fn kinds_compress_as_what_they_stand_for() {
         let length = 1 << 20;

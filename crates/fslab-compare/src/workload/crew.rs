@@ -1,4 +1,4 @@
-//! Several threads at the same work on one tree.
+//! Runs several threads that do the same work on one tree.
 
 use fslab_sys::signals::Interrupt;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::runner::Timed;
 use crate::tree::Tree;
 
-/// What a thread works with: of a [`Timed`], what threads may share.
+/// The part of a [`Timed`] that threads may share.
 #[derive(Clone, Copy)]
 pub(super) struct Hand<'a> {
     /// The target.
@@ -15,14 +15,14 @@ pub(super) struct Hand<'a> {
 }
 
 impl Hand<'_> {
-    /// Stops the work when the run was asked to stop.
+    /// Returns an error if the run was asked to stop.
     pub fn check(&self) -> Result<()> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Does `work` on so many threads at a time, each told its number, and answers what each answers.
-/// The first error of any is answered once all have ended.
+/// Runs `work` on several threads at a time, each with its number, and returns their results. If
+/// any failed, returns the first error after all have ended.
 pub(super) fn in_threads<T: Send>(
     timed: &Timed<'_>,
     threads: u64,

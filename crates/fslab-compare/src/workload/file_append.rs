@@ -1,8 +1,8 @@
-//! `file-append`: a file grown by small appends, kept open or opened anew for each, to sizes of 0
-//! and doubling.
+//! `file-append`: grows files by small appends to sizes of 0 bytes, 1 KiB and doubling. The file
+//! stays open, or is opened for each append.
 //!
-//! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to see
-//! what their fast tails save; a plan's `matrix` makes the same table.
+//! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to
+//! measure their fast tails. A plan's `matrix` makes the same table.
 
 use super::content::{self, Content, expect};
 use super::{Parameter, Preparation, Spec, Workload, doubling};
@@ -33,7 +33,7 @@ const MODE: Parameter = Parameter::choice(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "file-append",
     help: "grow files by small appends, kept open and opened anew for each",
@@ -61,11 +61,11 @@ struct FileAppend {
     append: usize,
     ways: [Way; 2],
     content: Content,
-    /// What the largest file holds; the smaller ones hold its beginning.
+    /// The contents of the largest file; smaller files have its beginning.
     bytes: Vec<u8>,
 }
 
-/// One of the two ways.
+/// One of the two ways to append.
 struct Way {
     phase: &'static str,
     prefix: &'static str,
@@ -98,7 +98,7 @@ impl Workload for FileAppend {
 }
 
 impl FileAppend {
-    /// Sizes of a way, from nothing on; none where it is not wanted.
+    /// Returns the sizes of a way, beginning with 0; empty if the way is not used.
     fn sizes(way: &Way) -> impl Iterator<Item = u64> + use<> {
         let nothing = (way.largest > 0).then_some(0);
         nothing.into_iter().chain(doubling(SMALLEST, way.largest))

@@ -1,5 +1,5 @@
-//! `file-attributes`: a tree of small files listed recursively with the attributes of each, as
-//! `ls -lR` does; cold and warm.
+//! `file-attributes`: lists a tree of small files recursively with all attributes, as `ls -lR`
+//! does, cold and warm.
 
 use super::content::{self, Content, expect};
 use super::{Parameter, Preparation, Spec, Workload};
@@ -22,10 +22,10 @@ const TREE: Parameter = Parameter::choice(
     &["built", "given"],
 );
 
-/// Directories of one parent, so that the tree grows in depth as well.
+/// Directories in one group. The tree has two levels of directories.
 const FAN_OUT: u64 = 25;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
     help: "build a tree of small files; list it recursively with attributes, cold and warm",
@@ -81,7 +81,8 @@ impl FileAttributes {
         self.files.div_ceil(self.per_directory)
     }
 
-    /// Groups of directories below the root, directories below the groups.
+    /// Returns the path of a directory. The root contains groups, and the groups contain
+    /// directories.
     fn directory(number: u64) -> String {
         format!("group-{:04}/directory-{number:06}", number / FAN_OUT)
     }
@@ -138,8 +139,8 @@ struct Found {
     bytes: u64,
 }
 
-/// Asks for the status of every path below a directory, but for what was there before any workload:
-/// what mkfs made, or what the target was filled with.
+/// Gets the status of every path below a directory. Files that existed before any workload are
+/// skipped: those of mkfs and those that filled the target.
 pub(super) fn walk(
     tree: &dyn Tree,
     path: &str,

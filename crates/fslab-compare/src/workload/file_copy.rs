@@ -1,8 +1,8 @@
-//! `file-copy`: files of 0 bytes, then 1 KiB and doubling, copied in from outside the target and
-//! read back, cold and warm.
+//! `file-copy`: copies files of 0 bytes, 1 KiB and doubling into the target and reads them back,
+//! cold and warm.
 //!
-//! The sources lie on the file system of the work directory and are in the page cache before the
-//! clock starts. Contents are compared with the sources by checksum, outside the timed regions.
+//! The sources are on the file system of the work directory, and in the page cache before the clock
+//! starts. Contents are compared with the sources by checksum, outside the timed regions.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ const MOST_FILES: Parameter = Parameter::count("most_files", "but no more often 
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "file-copy",
     help: "copy in files of 0 bytes, 1 KiB and doubling; read them back cold and warm",
@@ -99,7 +99,7 @@ impl Workload for FileCopy {
         session.describe_data(self.content.describe());
         let mut buffer = vec![0; REQUEST_BYTES];
         for class in &self.classes {
-            // Read through, so that copying it does not wait for its device.
+            // Reads the source, so that copying it does not wait for its device.
             content::verify(self.sources()?, &class.source(), class.checksum)?;
             session.measure(class.phase("write"), |timed| self.copy(timed, class, &mut buffer))?;
             self.record_stored(session, class)?;
@@ -128,7 +128,7 @@ impl FileCopy {
         self.sources.as_ref().ok_or(unprepared)
     }
 
-    /// Says how much space the copies take.
+    /// Records the space that the copies take.
     fn record_stored(&self, session: &mut Session<'_>, class: &Class) -> Result<()> {
         let mut stored = 0;
         for file in 0..class.files {
@@ -154,7 +154,7 @@ impl FileCopy {
         timed.flush()
     }
 
-    /// Compares every copy with its source; also brings them all into the cache.
+    /// Compares every copy with its source, which also reads all copies into the cache.
     fn verify(&self, session: &Session<'_>) -> Result<()> {
         for class in &self.classes {
             for file in 0..class.files {

@@ -1,7 +1,7 @@
-//! `fio`: a job file of fio, run in each target; what fio measured becomes metrics.
+//! `fio`: runs a job file of fio in each target and records fio's results as metrics.
 //!
-//! fio keeps its own clock: its bandwidth and latencies leave out starting it and laying out its
-//! files. The phase's elapsed time has them.
+//! fio has its own clock. Its bandwidth and latencies exclude the start of fio and laying out its
+//! files; the phase's elapsed time includes both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const CACHE: Parameter = Parameter::choice(
     &["as is", "cold"],
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "fio",
     help: "run a job file of fio in each target, and take its bandwidth, IOPS and latencies",
@@ -52,7 +52,7 @@ struct Fio {
 /// Options of a job file that name files or directories. These must be within the target.
 const PATHS: [&str; 5] = ["directory", "filename", "opendir", "filename_format", "read_iolog"];
 
-/// The percentiles that are taken, as fio calls them.
+/// The recorded percentiles, as fio names them.
 const PERCENTILES: [(&str, &str); 4] =
     [("50.000000", "p50"), ("90.000000", "p90"), ("99.000000", "p99"), ("99.900000", "p99.9")];
 
@@ -108,7 +108,7 @@ impl Fio {
         }
     }
 
-    /// Has fio parse the job file without running it.
+    /// Lets fio parse the job file without running it.
     fn check_job(&self, directory: &Path, job: &Path) -> Result<()> {
         let words = [self.program.clone(), "--parse-only".to_owned(), absolute(job)?];
         let checked = Program::new(&words, directory).run(&Interrupt::default());
@@ -147,7 +147,7 @@ impl Fio {
     }
 }
 
-/// Takes what a job did in one direction, where it did anything.
+/// Records the results of a job in one direction, if it did anything.
 fn take(
     timed: &mut Timed<'_>,
     job: &Value,
@@ -186,7 +186,7 @@ fn absolute(path: &Path) -> Result<String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// The first line of a job file that names a place outside the directory it is run in.
+/// Returns the first line of a job file that names a path outside its working directory.
 fn outside(text: &str) -> Option<&str> {
     let names_outside = |line: &&str| {
         let Some((key, value)) = line.split_once('=') else { return false };

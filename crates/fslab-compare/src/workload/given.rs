@@ -1,4 +1,4 @@
-//! Contents that are taken from files that are there.
+//! Contents taken from existing files.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,15 +7,15 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::tree::copy::files_below;
 
-/// From so many bytes on, what is found is repeated where more is wanted: a repetition so far away
-/// is seen by no compressor of a file system (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
+/// From this many bytes, contents are repeated if more are needed. No compressor of a file system
+/// sees such a distant repetition (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
 const REPEATED_LEAST: usize = 8 << 20;
 
-/// The first `length` bytes of a file, or of the regular files of a directory and of those below it
-/// in order of names; symbolic links are not followed.
+/// Returns the first `length` bytes of a file, or of all regular files below a directory in the
+/// order of their paths. Symbolic links are not followed.
 ///
 /// # Errors
-/// [`Error::TooLittleData`] where that is less than `length` and than what may be repeated.
+/// [`Error::TooLittleData`] if there are fewer than `length` bytes, and too few to be repeated.
 pub(super) fn take(path: &Path, length: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length);
     let below = if path.is_dir() { files_below(path)? } else { Vec::new() };

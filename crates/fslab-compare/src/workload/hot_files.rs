@@ -1,8 +1,8 @@
-//! `hot-files`: a set of files read as a whole, and then overwritten as a whole.
+//! `hot-files`: reads a set of files completely, then overwrites them completely.
 //!
-//! Smith and Seltzer (1997) took the files of an aged file system that its last 30 days had
-//! touched. A `list` names them (what `fslab age` writes, or `all` for a target that was filled
-//! from a source); without one, a set of their size is made from the seed.
+//! Smith and Seltzer (1997) used the files of an aged file system that were changed in its last 30
+//! days. A `list` names the files. `fslab age` writes such lists; `all` means all files of a target
+//! filled from a source. Without a list, a set of that size is made from the seed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ const MEAN_SIZE: Parameter = Parameter::bytes(
     29 << 10,
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "hot-files",
     help: "read a listed set of files, then overwrite it",
@@ -75,7 +75,7 @@ struct HotFiles {
 struct Hot {
     path: String,
     size: u64,
-    /// Checksum of what it held at first, where that is known.
+    /// Checksum of the first contents, if they are known.
     checksum: Option<u32>,
 }
 
@@ -135,7 +135,7 @@ impl HotFiles {
         paths.into_iter().map(hot).collect()
     }
 
-    /// Files of sizes as they are found: many small, few large.
+    /// Makes files with realistic sizes: many small, few large.
     fn make(&self, session: &Session<'_>) -> Result<Vec<Hot>> {
         let tree = session.tree()?;
         let mut random = Pcg64::seed_from_u64(self.seed);
@@ -157,7 +157,7 @@ impl HotFiles {
         Ok(set)
     }
 
-    /// Writes a file's contents of a generation, and answers their checksum.
+    /// Writes the contents of a file in a generation, and returns their checksum.
     fn write(&self, file: &dyn TreeFile, number: u64, size: u64, generation: u64) -> Result<u32> {
         let mut checksum = 0;
         for (offset, piece) in self.pieces(number, size, generation) {
@@ -220,7 +220,7 @@ fn verify(session: &Session<'_>, path: &str, expected: u32) -> Result<()> {
     content::verify(session.tree()?, path, expected)
 }
 
-/// Log-uniform over a factor of 1024, so that the mean is `mean`: the mean of such numbers is
+/// Draws a log-uniform size over a factor of 1024, with mean `mean`. The mean of such numbers is
 /// their largest times (1 - 1/1024) / ln 1024.
 fn skewed(random: &mut Pcg64, mean: u64) -> u64 {
     let largest = mean as f64 * 1024_f64.ln() / (1.0 - 1.0 / 1024.0);

@@ -1,9 +1,8 @@
-//! `lookup`: the first lookups of many files after a mount, when nothing of them is known, and
-//! then the same ones again: what it costs to make an inode known. At last each is opened and
-//! closed.
+//! `lookup`: looks up many files for the first time after a mount, and then again. This measures
+//! the cost of reading an inode. Finally each file is opened and closed.
 //!
-//! A layer that keeps attributes of its own has to read them here, as the metadata file of DMFS
-//! (Studenmund 2000) or the index file of the fast-indexing layers (Zadok et al. 2001).
+//! A layer with attributes of its own must read them here. Examples are the metadata file of DMFS
+//! (Studenmund 2000) and the index file of the fast-indexing layers (Zadok et al. 2001).
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -24,7 +23,7 @@ const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a d
 const ORDER: Parameter =
     Parameter::choice("order", "in which order they are looked up", &["random", "ordered"]);
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "lookup",
     help: "look up many files for the first time after a mount, and again, and open them",
@@ -67,7 +66,7 @@ impl Lookup {
         format!("lookup-{:06}", file / self.per_directory)
     }
 
-    /// Files have different sizes, by which they are told apart.
+    /// Returns the size of a file; sizes differ, so that confused files are detected.
     fn size(file: u64) -> u64 {
         file % 97
     }
@@ -93,7 +92,7 @@ impl Lookup {
         let (mut found, mut expected) = (0, 0);
         timed.each("lookup", stopwatch, numbers, |_, file| {
             let path = format!("{}/file-{file}", self.directory(*file));
-            // Weighted by the number, so that sizes of two files that are swapped show.
+            // Weighted by the number, so that swapped sizes of two files are detected.
             found += tree.status(&path)?.size * (file + 1);
             expected += Self::size(*file) * (file + 1);
             Ok(())

@@ -1,9 +1,10 @@
-//! `names`: masses of empty files made, looked at and removed, in order of their names and in an
-//! order drawn from the seed; with the time of every operation and how it grows along the way.
+//! `names`: creates, stats and deletes very many empty files, in the order of their names and in an
+//! order drawn from the seed. It records the time of every operation and its growth during the
+//! phase.
 //!
-//! Directories that keep names sorted or hashed treat the two orders differently, and deletion
-//! more than creation (Phillips 2001). The random order is a Fisher-Yates permutation, drawn anew
-//! for each phase; the post's own took the remainder of `rand()`, which is not uniform.
+//! Directories that keep names sorted or hashed treat the two orders differently, and deletion more
+//! than creation (Phillips 2001). The random order is a Fisher-Yates permutation, drawn again for
+//! each phase. The program in the post took the remainder of `rand()`, which is not uniform.
 
 use std::fmt::Write;
 
@@ -30,7 +31,7 @@ const DIRECTORIES: Parameter = Parameter::count(
 const ORDERS: Parameter =
     Parameter::choice("orders", "which orders of names", &["both", "ordered", "random"]);
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "names",
     help: "create empty files, stat them, delete them; in order of names and in random order",
@@ -51,10 +52,10 @@ struct Names {
     orders: &'static str,
 }
 
-/// One order and how its phases are called.
+/// An order and the names of its phases.
 struct Order {
     prefix: &'static str,
-    /// Of creation, of looking and of deletion.
+    /// The phases of creation, stat and deletion.
     phases: [&'static str; 3],
     shuffled: bool,
 }
@@ -86,7 +87,8 @@ impl Names {
         let mut random = Pcg64::seed_from_u64(session.seed());
         let mut numbers: Vec<u64> = (0..self.files).collect();
         let mut draw = |numbers: &mut Vec<u64>| {
-            // Within a directory: the order of directories stays, so that each fills at once.
+            // Shuffles within each directory. The order of directories stays, so that one is filled
+            // after another.
             let size = self.per_directory() as usize;
             let shuffled = order.shuffled;
             numbers.chunks_mut(size).filter(|_| shuffled).for_each(|c| c.shuffle(&mut random));
@@ -125,8 +127,8 @@ impl Names {
         Ok(())
     }
 
-    /// Names are made as they are needed: millions of them would take more memory than the
-    /// directories they go to.
+    /// Performs an operation on every file. Names are made when they are needed: millions of them
+    /// would take more memory than their directories.
     fn for_each(
         &self,
         timed: &mut Timed<'_>,
@@ -143,7 +145,7 @@ impl Names {
         Ok(())
     }
 
-    /// Looks at every file once, so that those that follow find them known.
+    /// Gets the status of every file once, so that later operations find it cached.
     fn warm_up(&self, session: &Session<'_>, order: &Order) -> Result<()> {
         let mut paths = Paths::new(order, self.per_directory());
         for number in 0..self.files {
@@ -153,7 +155,7 @@ impl Names {
         Ok(())
     }
 
-    /// Counts the names that a listing shows.
+    /// Compares the number of listed names with the expected number.
     fn check(&self, session: &Session<'_>, order: &Order, expected: u64) -> Result<()> {
         let mut found = 0;
         for directory in 0..self.directories {
@@ -164,13 +166,13 @@ impl Names {
     }
 }
 
-/// The paths of files, one at a time, in one piece of memory. What stays the same from one to the
-/// next is written once: it is timed with the operation.
+/// Makes the paths of files, one at a time, in one buffer. The common beginning is written once,
+/// because this is timed with the operation.
 struct Paths {
     path: String,
     prefix: &'static str,
     per_directory: u64,
-    /// The directory that `path` begins with, and how long this beginning is.
+    /// The directory at the beginning of `path`, and the length of this beginning.
     beginning: Option<(u64, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! Figures in what a command prints: a plan names each, and where it is in the output.
+//! Figures in the output of a command. A plan names each one and its place in the output.
 
 use regex::bytes::Regex;
 use serde_json::Value as Json;
@@ -16,22 +16,22 @@ pub(crate) struct OutputFigure {
     better: Better,
 }
 
-/// Where a figure is.
+/// The place of a figure.
 #[derive(Clone, Debug)]
 enum Place {
-    /// In JSON, by a pointer (RFC 6901).
+    /// In JSON, at a pointer (RFC 6901).
     Json(String),
-    /// The first group of the last match.
+    /// In the first group of the last match.
     Regex(Regex),
 }
 
-/// What a plan may say.
+/// The form of the value in a plan.
 pub(crate) const FORM: &str = "a table of metrics, such as \
      { tps = { regex = \"tps = ([0-9.]+)\", unit = \"1/s\", better = \"more\" } } or \
      { reads = { json = \"/disk/reads\" } }";
 
 impl OutputFigure {
-    /// Parses the figures that a plan names. The error says what is wrong with the value.
+    /// Parses the figures that a plan names. The error describes what is wrong with the value.
     pub fn parse(value: &Value) -> std::result::Result<Vec<Self>, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {FORM}, found {value}"))?;
         table.iter().map(|(name, value)| Self::parse_one(name, value)).collect()
@@ -69,10 +69,10 @@ impl OutputFigure {
         Ok(Self { name: name.to_owned(), place, unit: unit.unwrap_or_default(), better })
     }
 
-    /// The figure in an output.
+    /// Finds the figure in an output.
     ///
     /// # Errors
-    /// [`Error::NoFigure`] where there is none.
+    /// [`Error::NoFigure`] if the output lacks it.
     pub fn find(&self, output: &[u8]) -> Result<OwnMetric> {
         let value = match &self.place {
             Place::Json(pointer) => json(output).and_then(|json| at(&json, pointer)),
@@ -102,7 +102,7 @@ fn expression(pattern: &str) -> std::result::Result<Regex, String> {
     Ok(expression)
 }
 
-/// The JSON in an output, before which a program may have printed other lines.
+/// Returns the JSON in an output. A program may have printed other lines before it.
 pub(super) fn json(output: &[u8]) -> std::result::Result<Json, String> {
     let start = output.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
     let mut values = serde_json::Deserializer::from_slice(&output[start..]).into_iter();

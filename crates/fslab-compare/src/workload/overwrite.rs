@@ -1,9 +1,9 @@
-//! `overwrite`: a file created and then overwritten with writes of several sizes, as
-//! `dd bs=... conv=notrunc` does.
+//! `overwrite`: creates a file and overwrites it with writes of several sizes, as `dd bs=...
+//! conv=notrunc` does.
 //!
-//! Studenmund (2000) found that creating files became slower over time with and without his
-//! layer, and so timed the overwriting of one that existed: the first creation, a later one and the
-//! overwriting are here, apart.
+//! Studenmund (2000) found that creating files became slower over time with and without his layer.
+//! He therefore timed the overwriting of an existing file. This workload times the first creation,
+//! a later one and the overwriting separately.
 
 use super::content::{self, Content};
 use super::{Parameter, Preparation, Spec, Workload};
@@ -26,7 +26,7 @@ const CREATIONS: Parameter = Parameter::count(
     1,
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "overwrite",
     help: "create a file and overwrite it, with writes of several sizes, as dd does",
@@ -49,9 +49,9 @@ struct Overwrite {
     writes: Vec<u64>,
     creations: u64,
     content: Content,
-    /// What the file is created with, over and over.
+    /// The repeated contents with which the file is created.
     first: Vec<u8>,
-    /// What it is overwritten with.
+    /// The contents with which it is overwritten.
     second: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Overwrite {
         })
     }
 
-    /// All creations but the first, of which the last is timed.
+    /// Creates the file again as often as requested; only the last creation is timed.
     fn create_again(&self, session: &mut Session<'_>, write: u64, path: &str) -> Result<()> {
         for _ in 2..self.creations {
             session.tree()?.remove(path)?;

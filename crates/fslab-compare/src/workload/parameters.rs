@@ -9,24 +9,24 @@ use toml::Value;
 use super::Spec;
 use super::output::{self, OutputFigure};
 
-/// A parameter as a workload declares it.
+/// The declaration of a parameter by a workload.
 #[derive(Debug)]
 #[must_use]
 pub struct Parameter {
     /// Its key in a plan.
     pub name: &'static str,
-    /// One line: what it means.
+    /// One line that describes it.
     pub help: &'static str,
-    /// Its value when a plan does not set it; also says which values are valid.
+    /// Its value if a plan does not set it; also determines the valid values.
     pub default: DefaultValue,
 }
 
-/// The default of a parameter, and by it its type.
+/// The default of a parameter, which determines its type.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
     /// A number of things, at least 1.
     Count(u64),
-    /// A number of 0 or more, whole or not; 0 often means that there is none.
+    /// A number of 0 or more, integer or not; 0 often means none.
     Decimal(f64),
     /// A share in percent: a number, or a string such as "10 %".
     Percent(u64),
@@ -38,7 +38,7 @@ pub enum DefaultValue {
     Choice(&'static [&'static str]),
     /// Any text; often a path.
     Text(&'static str),
-    /// A command: its programme and arguments.
+    /// A command: its program and arguments.
     Command(&'static [&'static str]),
     /// Metrics in what a command prints; none by default.
     Metrics,
@@ -47,52 +47,52 @@ pub enum DefaultValue {
 }
 
 impl Parameter {
-    /// A number of things, at least 1.
+    /// Declares a number of things, at least 1.
     pub const fn count(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Count(default) }
     }
 
-    /// A number of 0 or more, whole or not.
+    /// Declares a number of 0 or more, integer or not.
     pub const fn decimal(name: &'static str, help: &'static str, default: f64) -> Self {
         Self { name, help, default: DefaultValue::Decimal(default) }
     }
 
-    /// A share in percent.
+    /// Declares a share in percent.
     pub const fn percent(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Percent(default) }
     }
 
-    /// A size in bytes.
+    /// Declares a size in bytes.
     pub const fn bytes(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Bytes(default) }
     }
 
-    /// Several sizes.
+    /// Declares several sizes.
     pub const fn sizes(name: &'static str, help: &'static str, default: &'static [u64]) -> Self {
         Self { name, help, default: DefaultValue::Sizes(default) }
     }
 
-    /// One of several words; the first is the default.
+    /// Declares one of several words; the first is the default.
     pub const fn choice(name: &'static str, help: &'static str, words: Words) -> Self {
         Self { name, help, default: DefaultValue::Choice(words) }
     }
 
-    /// Any text; often a path.
+    /// Declares any text; often a path.
     pub const fn text(name: &'static str, help: &'static str, default: &'static str) -> Self {
         Self { name, help, default: DefaultValue::Text(default) }
     }
 
-    /// A command: its programme and arguments.
+    /// Declares a command: its program and arguments.
     pub const fn command(name: &'static str, help: &'static str, words: Words) -> Self {
         Self { name, help, default: DefaultValue::Command(words) }
     }
 }
 
-/// Words that are part of this programme.
+/// Words that are part of this program.
 type Words = &'static [&'static str];
 
 impl DefaultValue {
-    /// What a plan may set instead.
+    /// Returns a description of the values that a plan may set.
     #[must_use]
     pub fn values(&self) -> String {
         match self {
@@ -148,18 +148,18 @@ enum Set {
 pub(crate) struct NamedWorkload {
     /// Its name in samples: its `label`, or else the workload's own.
     pub label: String,
-    /// Which workload.
+    /// The specification of the workload.
     pub spec: &'static Spec,
-    /// What the plan says of its parameters.
+    /// The parameters that the plan sets.
     pub parameters: Parameters,
 }
 
-/// What a plan may say.
+/// The form of the value in a plan.
 const WORKLOADS_FORM: &str = "a list of workloads, such as \
      [{ name = \"stream\", size = \"64 MiB\" }, { name = \"random-io\" }]";
 
 impl NamedWorkload {
-    /// Parses a table as that of a workload. The error says what is wrong with the value.
+    /// Parses the table of a workload. The error describes what is wrong with the value.
     fn parse(value: &Value) -> Result<Self, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {WORKLOADS_FORM}"))?;
         let name = table.get("name").map(text).transpose()?;
@@ -182,14 +182,14 @@ impl NamedWorkload {
     }
 }
 
-/// What a plan sets; the rest have their defaults.
+/// The parameters that a plan sets; the others have their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<&'static str, Set>,
 }
 
 impl Parameters {
-    /// What is set, or else the default.
+    /// Returns the set value or the default.
     fn value(&self, parameter: &Parameter) -> Set {
         let set = self.values.get(parameter.name).cloned();
         set.unwrap_or_else(|| match parameter.default {
@@ -208,7 +208,7 @@ impl Parameters {
         })
     }
 
-    /// The value of a number, share or size; 0 for a parameter of another type.
+    /// Returns the value of a number, share or size; 0 for a parameter of another type.
     #[must_use]
     pub fn number(&self, parameter: &Parameter) -> u64 {
         let Set::Number(number) = self.value(parameter) else { return 0 };
@@ -220,54 +220,54 @@ impl Parameters {
         self.values.contains_key(parameter.name)
     }
 
-    /// The value of a number that may have decimals; 0 for a parameter of another type.
+    /// Returns the value of a number that may have decimals; 0 for a parameter of another type.
     #[must_use]
     pub fn decimal(&self, parameter: &Parameter) -> f64 {
         let Set::Decimal(number) = self.value(parameter) else { return 0.0 };
         number
     }
 
-    /// The value of several sizes; none for a parameter of another type.
+    /// Returns the value of several sizes; empty for a parameter of another type.
     #[must_use]
     pub fn sizes(&self, parameter: &Parameter) -> Vec<u64> {
         let Set::Sizes(sizes) = self.value(parameter) else { return Vec::new() };
         sizes
     }
 
-    /// The value of a choice; empty for a parameter of another type.
+    /// Returns the value of a choice; empty for a parameter of another type.
     #[must_use]
     pub fn word(&self, parameter: &Parameter) -> &'static str {
         let Set::Word(word) = self.value(parameter) else { return "" };
         word
     }
 
-    /// The value of a text; `None` where it is empty.
+    /// Returns the value of a text; `None` if it is empty.
     #[must_use]
     pub fn text(&self, parameter: &Parameter) -> Option<String> {
         let Set::Text(text) = self.value(parameter) else { return None };
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// The value of a command; empty where there is none.
+    /// Returns the value of a command; empty if there is none.
     #[must_use]
     pub fn command(&self, parameter: &Parameter) -> Vec<String> {
         let Set::Command(words) = self.value(parameter) else { return Vec::new() };
         words
     }
 
-    /// The metrics that a plan names; none for a parameter of another type.
+    /// Returns the metrics that a plan names; empty for a parameter of another type.
     pub(crate) fn metrics(&self, parameter: &Parameter) -> Vec<OutputFigure> {
         let Set::Metrics(metrics) = self.value(parameter) else { return Vec::new() };
         metrics
     }
 
-    /// The workloads that a plan names; none for a parameter of another type.
+    /// Returns the workloads that a plan names; empty for a parameter of another type.
     pub(crate) fn workloads(&self, parameter: &Parameter) -> Vec<NamedWorkload> {
         let Set::Workloads(workloads) = self.value(parameter) else { return Vec::new() };
         workloads
     }
 
-    /// All workloads that a plan names within this one.
+    /// Returns all workloads that a plan names within this one.
     pub(crate) fn workloads_mut(&mut self) -> impl Iterator<Item = &mut NamedWorkload> {
         let lists = self.values.values_mut().filter_map(|set| match set {
             Set::Workloads(list) => Some(list),
@@ -276,17 +276,17 @@ impl Parameters {
         lists.flatten()
     }
 
-    /// Sets a command from words of a command line.
+    /// Sets a command from the words of a command line.
     pub(crate) fn set_command(&mut self, parameter: &Parameter, words: Vec<String>) {
         self.values.insert(parameter.name, Set::Command(words));
     }
 
-    /// Sets a text from a programme.
+    /// Sets a text from code instead of a plan.
     pub(crate) fn set_text(&mut self, parameter: &Parameter, text: String) {
         self.values.insert(parameter.name, Set::Text(text));
     }
 
-    /// Sets a parameter from a plan; answers what is wrong with the value.
+    /// Sets a parameter from a plan. The error describes what is wrong with the value.
     pub(crate) fn set(&mut self, parameter: &Parameter, value: &Value) -> Result<(), String> {
         let set = match parameter.default {
             DefaultValue::Count(_) => Set::Number(count(value)?),
@@ -327,7 +327,7 @@ fn decimal(value: &Value) -> Result<f64, String> {
         .ok_or_else(|| format!("must be a number of 0 or more, found {value}"))
 }
 
-/// A share in percent, at most 100.
+/// Parses a share in percent, at most 100.
 pub(crate) fn percent(value: &Value) -> Result<u64, String> {
     let number = match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
@@ -339,10 +339,10 @@ pub(crate) fn percent(value: &Value) -> Result<u64, String> {
         .ok_or_else(|| format!("must be a share such as \"10 %\", found {value}"))
 }
 
-/// A size in bytes.
+/// Parses a size in bytes.
 ///
 /// # Errors
-/// The value is not a size, or is 0.
+/// If the value is not a size, or is 0.
 pub fn bytes(value: &Value) -> Result<u64, String> {
     let size = match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|error| error.to_string())?,

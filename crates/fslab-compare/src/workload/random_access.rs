@@ -1,8 +1,8 @@
-//! Random reads of blocks of one file, some of which are written: which blocks, what is written,
-//! and how that is checked. Bonnie's seekers and `random-io` share it.
+//! Random reads and writes of the blocks of one file: choice of blocks, contents and verification.
+//! Bonnie's seekers and `random-io` share it.
 //!
-//! What is written to a block depends on its number alone, so that the contents of the file in
-//! the end don't depend on who wrote first, and can be checked.
+//! The contents written to a block depend only on its number. The final contents of the file
+//! therefore do not depend on the order of writers, and can be checked.
 
 use std::collections::HashSet;
 
@@ -17,32 +17,32 @@ use crate::error::Result;
 use crate::tree::{Access, Tree, TreeFile};
 use fslab_stats::Directions;
 
-/// One worker's share of the work.
+/// The accesses of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Accesses {
     /// The file, within the target.
     pub path: String,
     /// Size of a block.
     pub block_bytes: u64,
-    /// Blocks of the file.
+    /// Number of blocks of the file.
     pub blocks: u64,
-    /// How many blocks are visited.
+    /// Number of visited blocks.
     pub visits: u64,
-    /// Of these, the share that is written, in percent.
+    /// The share of visits that write, in percent.
     pub write_percent: u64,
-    /// Whether a block that is written is read before, as Bonnie does.
+    /// Whether a block is read before it is written, as Bonnie does.
     pub read_first: bool,
-    /// How much more often some blocks are visited than others: the exponent of a Zipf
-    /// distribution, 0 for all alike.
+    /// The exponent of a Zipf distribution, by which some blocks are visited more often than
+    /// others. 0 means that all blocks are equally likely.
     pub zipf: f64,
-    /// Where places come from.
+    /// Seed of the visited blocks.
     pub seed: u64,
-    /// Where the contents that are written come from; the same for all workers.
+    /// Seed of the written contents, the same for all workers.
     pub content_seed: u64,
 }
 
 impl Accesses {
-    /// Even shares of the visits, each in places of its own.
+    /// Divides the visits evenly among workers, each with its own seed.
     pub fn shared_by(&self, workers: u64) -> Vec<Self> {
         let share = |number: u64| Self {
             visits: self.visits / workers + u64::from(number < self.visits % workers),
@@ -52,7 +52,7 @@ impl Accesses {
         (0..workers).map(share).collect()
     }
 
-    /// Visits all its blocks; `check` may stop it.
+    /// Makes all visits; an error of `check` stops them.
     pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Directions> {
         let contents = written_contents(self.content_seed, self.block_bytes);
         let file = tree.open(&self.path, Access::ReadWrite)?;
@@ -73,7 +73,7 @@ impl Accesses {
         Ok(directions)
     }
 
-    /// The blocks that are written.
+    /// Returns the blocks that are written.
     pub fn written(&self) -> HashSet<u64> {
         self.visits().filter(|visit| visit.writes).map(|visit| visit.block).collect()
     }
@@ -83,7 +83,7 @@ impl Accesses {
     }
 }
 
-/// Visits without end.
+/// An endless sequence of visits.
 #[derive(Debug)]
 pub(super) struct Draws {
     random: Pcg64,
@@ -93,10 +93,10 @@ pub(super) struct Draws {
 }
 
 impl Draws {
-    /// Those of a worker.
+    /// Makes the sequence of a worker.
     pub fn new(of: &Accesses) -> Self {
         let blocks = of.blocks.max(1);
-        // All alike is drawn as integers, which is faster.
+        // Equally likely blocks are drawn as integers, which is faster.
         let zipf = if of.zipf > 0.0 { Zipf::new(blocks as f64, of.zipf).ok() } else { None };
         let random = Pcg64::seed_from_u64(of.seed);
         Self { random, blocks, write_percent: of.write_percent, zipf }
@@ -115,30 +115,31 @@ impl Iterator for Draws {
     }
 }
 
-/// A prime, so that it has no factor in common with the blocks of any file below 10 TB.
+/// A prime. It has no factor in common with the number of blocks of any file below 10 TB, with
+/// blocks of 4 KiB.
 const SCATTER: u64 = 2_654_435_761;
 
-/// The block of a rank: those that are visited most are not neighbours.
+/// Returns the block of a rank. The most visited blocks are not neighbours.
 fn place(rank: u64, blocks: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(blocks)) as u64
 }
 
-/// One block's turn.
+/// A visit to one block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
     /// The block's number.
     pub block: u64,
-    /// Whether it is written; else it is read.
+    /// Whether it is written; otherwise it is read.
     pub writes: bool,
 }
 
-/// What blocks hold once they are written: a piece of this each.
+/// Returns the contents from which each written block takes a piece.
 pub(super) fn written_contents(seed: u64, block_bytes: u64) -> Pool {
     Pool::of(content::make("compressed", seed, block_bytes as usize + (1 << 20)))
 }
 
-/// Checks that each block of a file holds what it held before, by `original`, or what the
-/// workers were to write there.
+/// Checks that each block has its earlier content, given by `original`, or the content that a
+/// worker wrote.
 pub(super) fn verify(
     file: &dyn TreeFile,
     workers: &[Accesses],
@@ -149,7 +150,7 @@ pub(super) fn verify(
     verify_written(file, first, &written, original)
 }
 
-/// As above, where it is known which blocks were written.
+/// Like [`verify`], for a known set of written blocks.
 pub(super) fn verify_written(
     file: &dyn TreeFile,
     first: &Accesses,
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Two workers write; the outcome is known, and one block written elsewhere is found.
+    /// Two workers write; the result is known, and a block written elsewhere is detected.
     #[test]
     fn what_was_written_where_is_known() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -218,7 +219,7 @@ mod tests {
         check(&workers).unwrap();
         assert!(matches!(check(&workers[..1]), Err(Error::WrongContents { .. })));
     }
-    /// The statistic of Pearson's test of draws against the shares that a Zipf distribution gives.
+    /// Returns the statistic of Pearson's test of draws against the shares of a Zipf distribution.
     fn chi_squared(drawn_with: f64, expected_by: f64) -> f64 {
         const BLOCKS: u64 = 50;
         const DRAWS: usize = 200_000;
@@ -237,7 +238,7 @@ mod tests {
         (0..BLOCKS).map(of_rank).sum()
     }
 
-    /// With 49 degrees of freedom, 85.4 is passed by one true distribution in a thousand.
+    /// With 49 degrees of freedom, one true distribution in a thousand exceeds 85.4.
     #[test]
     fn places_follow_the_distribution_that_was_asked_for() {
         for zipf in [0.0, 0.5, 1.0, 1.2] {
@@ -250,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Each rank has a block of its own, and the first ones are apart.
+    /// Each rank has its own block, and the first blocks are far apart.
     #[test]
     fn ranks_are_scattered_over_all_blocks() {
         for blocks in [1, 2, 50, 4096, 65_536] {

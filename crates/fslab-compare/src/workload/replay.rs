@@ -1,9 +1,9 @@
-//! `replay`: the operations of a trace, done again.
+//! `replay`: repeats the operations of a trace.
 //!
-//! What the trace found rather than made is made first, outside the timed region. The operations
-//! are done one by one, as fast as the target takes them, in the order in which they ended when
-//! they were recorded. On a mounted target they go through system calls on its directory; what the
-//! kernel answers from its caches then costs as little as it does anywhere.
+//! Files that existed when the trace was recorded are made first, outside the timed region. The
+//! operations run one after another, as fast as the target allows, in the order in which they ended
+//! in the recording. On a mounted target they are system calls on its directory. Answers from the
+//! kernel's caches are then as fast as for any program.
 
 use std::path::PathBuf;
 
@@ -26,13 +26,13 @@ const DIVERGING: Parameter = Parameter::choice(
     &["fail", "allow"],
 );
 
-/// The trace is read before the clock starts, and may hold so much.
+/// Maximum memory of the trace, which is read before the clock starts.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// After so many operations the run looks whether it is to stop.
+/// Number of operations between checks for an interrupt.
 const STEPS: usize = 256;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "replay",
     help: "do the operations of a recorded trace again",

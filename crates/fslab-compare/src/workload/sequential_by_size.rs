@@ -1,8 +1,8 @@
-//! `sequential-by-size`: a data set of 32 MB as files of one size, from 16 KiB to 16 MiB, 25 in
-//! a directory; created and written, then read cold in the order of creation, and removed before
-//! those of the next size, so that each finds the same room.
+//! `sequential-by-size`: creates a data set of 32 MB as files of one size, from 16 KiB to 16 MiB,
+//! 25 in a directory. The files are read cold in the order of creation. They are removed before
+//! those of the next size, so that each size finds the same free space.
 //!
-//! This is the sequential benchmark of Smith and Seltzer (1997), who drew throughput over size.
+//! This is the sequential benchmark of Smith and Seltzer (1997), who plotted throughput over size.
 
 use super::content::{self, Content, Pool, REQUEST_BYTES};
 use super::{Parameter, Preparation, Spec, Workload, doubling};
@@ -26,7 +26,7 @@ const MORE_SIZES: Parameter = Parameter::sizes(
 
 const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",
@@ -139,7 +139,7 @@ impl SequentialBySize {
         Ok(())
     }
 
-    /// Removes the files, and has their room given back.
+    /// Removes the files and frees their space.
     fn remove(&self, session: &Session<'_>, size: u64) -> Result<()> {
         let tree = session.tree()?;
         for file in 0..self.files(size) {

@@ -1,7 +1,8 @@
-//! `small-files`: what a mail server does to small files, as filebench's varmail has it: delete
-//! one; create one, append, fsync; open one, read it, append, fsync; open one and read it.
+//! `small-files`: handles small files like a mail server, as filebench's varmail does. Each round
+//! deletes one file; creates one, appends and calls fsync; opens one, reads it, appends and calls
+//! fsync; opens one and reads it.
 //!
-//! Each thread has files of its own, so that what every file must hold in the end is known.
+//! Each thread has its own files, so that the final contents of every file are known.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -33,7 +34,7 @@ const SYNC: Parameter = Parameter::choice(
     &["fsync", "none"],
 );
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "small-files",
     help: "delete, create, append to and read small files with fsync, as a mail server does",
@@ -64,7 +65,7 @@ struct SmallFiles {
     pool: Pool,
 }
 
-/// What a file must hold: the pieces that were appended to it. `None` where it must not exist.
+/// The pieces appended to a file. `None` if the file must not exist.
 type Held = Option<Vec<(u64, usize)>>;
 
 impl Workload for SmallFiles {
@@ -93,7 +94,7 @@ impl Workload for SmallFiles {
 
 impl SmallFiles {
     fn deliver(&self, timed: &mut Timed<'_>, mailboxes: &mut [Mailbox<'_>]) -> Result<()> {
-        // Each thread takes the mailbox of its number; the lock is never waited for.
+        // Each thread locks the mailbox with its number, so no thread waits for a lock.
         let boxes: Vec<_> = mailboxes.iter_mut().map(parking_lot::Mutex::new).collect();
         let stopwatches = in_threads(timed, self.threads, |hand, thread| {
             boxes[thread as usize].lock().work(hand)
@@ -111,7 +112,7 @@ struct Mailbox<'a> {
     thread: u64,
     random: Pcg64,
     files: Vec<Held>,
-    /// Counts what was written, so that every piece differs.
+    /// Number of written pieces, so that every piece differs.
     written: u64,
     bytes: u64,
 }

@@ -1,7 +1,7 @@
-//! `tool`: files stored by a programme of the user's (gzip, uuencode) instead of by a layer: time
-//! and space, to hold beside `file-copy` on a target with that layer.
+//! `tool`: stores files with a program such as gzip or uuencode instead of a layer, to measure time
+//! and space. Compare it with `file-copy` on a target with the layer.
 //!
-//! The programme reads a source from its standard input and writes to a file of the target.
+//! The program reads a source from its standard input and writes to a file of the target.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The registry's entry.
+/// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
     help: "store files through a programme such as gzip -9, beside a layer that does the same",

@@ -1,5 +1,5 @@
-//! Workloads that run applications: what they measure, what they say where a program is missing,
-//! and that nothing of them is left.
+//! Tests of workloads that run applications: results, messages about missing programs, and
+//! leftovers.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, directory_on_disk, has_program, run, samples};
 
-/// Each workload, small; the program that it needs; and its phases.
+/// Small versions of each workload, with the program that it needs and its phases.
 const APPLICATIONS: &[(&str, &str, &str, &[&str])] = &[
     ("sqlite", "sqlite3", "rows = 500\ntransactions = 20", &["load", "transactions", "queries"]),
     ("git", "git", "files = 60\ncommits = 4", &["clone", "checkout", "status", "gc"]),
@@ -68,8 +68,8 @@ fn each_application_runs_its_phases_and_checks_what_it_wrote() {
     }
 }
 
-/// Is a process of its own that runs the plan of the directory it is told, where this programme was
-/// started as one.
+/// Runs the plan in a given directory, if this program was started for that. Otherwise it does
+/// nothing.
 #[test]
 fn comparing_process() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -83,7 +83,7 @@ fn comparing_process() {
 
 const CHILD: &str = "FSLAB_TEST_COMPARING";
 
-/// This programme again, which is to run a plan.
+/// Returns a command that starts this program again to run a plan.
 fn comparing(directory: &Path, plan: &str) -> Command {
     std::fs::write(directory.join("plan.toml"), plan).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -92,12 +92,12 @@ fn comparing(directory: &Path, plan: &str) -> Command {
     command
 }
 
-/// Every application that is missing is a line on the target, and the run goes on.
+/// A note names every missing application, and the run continues.
 #[test]
 fn a_missing_program_is_named_and_the_run_goes_on() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
-    // PostgreSQL is found without PATH, where it is installed.
+    // PostgreSQL is found where it is installed, even without PATH.
     let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
     let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
     let plan = plan(target.path(), &(tables.concat() + last));
@@ -113,7 +113,7 @@ fn a_missing_program_is_named_and_the_run_goes_on() {
     assert_eq!(of_workload(&records, "stream").len(), 4);
 }
 
-/// Files belong to the user who unpacks them; any other difference fails the run.
+/// Files belong to the user who unpacks them. Any other difference fails the run.
 #[test]
 fn archive_of_another_owner_is_unpacked_and_compared() {
     if !has_program("applications as workloads", "tar") {
@@ -132,7 +132,7 @@ fn archive_of_another_owner_is_unpacked_and_compared() {
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     assert_eq!(of_workload(&records, "untar").len(), 2);
-    // One name twice: the first member differs from what is there after the second.
+    // One name twice: after the second member is unpacked, the first one differs.
     std::fs::write(files.path().join("one"), "longer text").unwrap();
     let mut tar = Command::new("tar");
     tar.arg("-rf").arg(&archive).arg("-C").arg(files.path()).arg("one");
@@ -173,7 +173,7 @@ fn repository_of_another_user_is_cloned() {
     assert_eq!(of_workload(&records, "git").len(), 4);
 }
 
-/// A hook or an editor of git may have started the comparison, with variables of its repository.
+/// A hook or an editor of git may start the comparison, with variables of its repository.
 #[test]
 fn git_workload_leaves_the_repository_of_its_caller_alone() {
     if !has_program("applications as workloads", "git") {
@@ -197,7 +197,8 @@ fn git_workload_leaves_the_repository_of_its_caller_alone() {
     assert_eq!(of_workload(&records, "git").len(), 4);
 }
 
-/// A command that leaves a process behind, and waits; it writes the numbers of both.
+/// Returns a plan whose command starts a process in the background, writes the numbers of both and
+/// waits.
 fn leaving(target: &Path) -> String {
     let place = target.display();
     let command = format!("cd {place}; sleep 1000 & echo $$ $! > new; mv new numbers; wait");
@@ -220,7 +221,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Neither it nor what it became is there; nobody may have waited for it yet.
+/// Whether a process has ended. Its parent may not have waited for it yet.
 fn is_gone(number: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     status.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
@@ -254,7 +255,7 @@ fn a_command_of_a_killed_comparison_is_gone_with_all_that_it_started() {
     wait_for("the command is gone", || found.iter().all(|number| is_gone(number)));
 }
 
-/// A server that waits for clients ends with the comparison that was killed.
+/// A server that waits for clients ends when its comparison is killed.
 #[test]
 fn a_server_of_a_killed_comparison_is_gone() {
     if !has_program("the server of a killed comparison", "pg_ctlcluster") {
@@ -264,7 +265,7 @@ fn a_server_of_a_killed_comparison_is_gone() {
     let long = "[[workload]]\nname = \"pgbench\"\nscale = 1\ntransactions = 10_000_000\n";
     let mut child = comparing(out.path(), &plan(target.path(), long)).spawn().unwrap();
     let is_ready = |number: &mut String| {
-        // Within the directory that the comparison makes in the target.
+        // The file is in the directory that the comparison makes in the target.
         let found = pid_files(target.path());
         let text = found.first().map(std::fs::read_to_string).and_then(Result::ok);
         let text = text.unwrap_or_default();
@@ -289,7 +290,7 @@ fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
     std::iter::once(direct).chain(below).filter(|path| path.exists()).collect()
 }
 
-/// What one part uses of the processors is no interference with another.
+/// The processor time of one part does not count as interference with another.
 #[test]
 fn parts_that_run_programs_do_not_disturb_each_other() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
@@ -310,7 +311,7 @@ fn parts_that_run_programs_do_not_disturb_each_other() {
     }
 }
 
-/// A user who is not there, and parameters that make no sense, are one line each.
+/// An unknown user and invalid parameters each cause an error of one line.
 #[test]
 fn wrong_parameters_of_applications_are_refused() {
     let refused = |keys: &str| {

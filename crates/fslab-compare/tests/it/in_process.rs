@@ -1,4 +1,4 @@
-//! Whole comparisons without root: memory in process, and a directory.
+//! Tests of whole comparisons without root: memory in process, and a directory.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
 use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
-/// Every workload, small.
+/// Small versions of workloads that need no other program.
 const WORKLOADS: &str = r#"
 [[workload]]
 name = "names"
@@ -60,7 +60,7 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     assert_eq!(left, ["samples.jsonl"]);
 }
 
-/// A plan's margin is in the samples, from which its report is computed.
+/// A plan's margin is stored in the samples, from which its report is computed.
 #[test]
 fn the_margin_of_a_plan_is_in_its_samples() {
     let directory = directory_on_disk();
@@ -74,7 +74,7 @@ fn the_margin_of_a_plan_is_in_its_samples() {
     assert_ne!(other.verdict, Verdict::NotShown);
 }
 
-/// Every target meets the same seed in a round, rounds differ, and both orders occur over rounds.
+/// In a round every target gets the same seed. Rounds have different seeds, and both orders occur.
 #[test]
 fn rounds_are_complete_blocks_in_random_order() {
     let directory = directory_on_disk();
@@ -97,7 +97,7 @@ fn rounds_are_complete_blocks_in_random_order() {
     assert_eq!(seeds.len(), 12);
 }
 
-/// Memory whose every read has its first byte changed.
+/// Memory that changes the first byte of every read.
 struct Damaged(MemFs);
 
 impl FileSystem for Damaged {
@@ -141,7 +141,7 @@ impl Host for DamagedHost {
     }
 }
 
-/// Wrong bytes fail the two workloads that read what they wrote, on that target alone.
+/// Wrong bytes fail the two workloads that check what they wrote, only on that target.
 #[test]
 fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     let directory = directory_on_disk();
@@ -168,7 +168,7 @@ fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     assert!(of("bad", "stream") < of("good", "stream"));
 }
 
-/// Asks for a stop once the second round is reached.
+/// Interrupts the run when the second round begins.
 struct StopInRound2(Interrupt);
 
 impl Observer for StopInRound2 {
@@ -207,7 +207,7 @@ fn without_a_target_that_works_there_is_an_error() {
     assert!(result.unwrap_err().to_string().contains("no such file system: nothing"));
 }
 
-/// Samples are never overwritten, and a line that was cut short is no obstacle.
+/// Samples are never overwritten. An incomplete last line is skipped.
 #[test]
 fn samples_are_kept_and_a_cut_line_is_left_out() {
     let directory = directory_on_disk();

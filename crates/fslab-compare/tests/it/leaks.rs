@@ -1,6 +1,6 @@
-//! Nothing stays mounted or attached, however a run ends.
+//! Tests that nothing stays mounted or attached, however a run ends.
 //!
-//! A run to be killed is this test programme again, told by a variable to run [`victim`].
+//! A run to be killed is this test program again; a variable makes it run [`victim`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program
 
 const VARIABLE: &str = "FSLAB_TEST_VICTIM";
 
-/// Long enough to be killed in the middle.
+/// A run long enough to be killed before its end.
 const PLAN: &str = r#"
 name = "victim"
 rounds = 1000
@@ -30,12 +30,12 @@ name = "names"
 files = 3000
 "#;
 
-/// Fails where a mount below the directory, or a loop device on an image below it, is left.
+/// Fails if a mount below the directory, or a loop device on an image below it, remains.
 #[track_caller]
 pub fn assert_nothing_left(directory: &Path) {
     let directory = directory.canonicalize().unwrap();
     assert_eq!(mounts_below(&directory), Vec::<PathBuf>::new(), "left mounted");
-    // The kernel detaches when the last user is gone, which may be a moment later.
+    // The kernel detaches a loop device when its last user ends, which may be a moment later.
     let end = Instant::now() + Duration::from_secs(5);
     while !loops_below(&directory).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
@@ -59,7 +59,7 @@ fn loops_below(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Does nothing unless this programme was called to be killed.
+/// Does nothing unless this program was started to be killed.
 #[test]
 fn victim() {
     let Some(directory) = std::env::var_os(VARIABLE) else { return };
@@ -68,7 +68,7 @@ fn victim() {
     outcome.unwrap();
 }
 
-/// A run to be killed; killed at the latest when a test fails.
+/// A run to be killed. Dropping it kills it in any case.
 struct Victim(Child);
 
 impl Victim {
@@ -76,7 +76,7 @@ impl Victim {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Stops it, with all its threads.
+    /// Stops the process with all its threads.
     fn stop(&self) {
         self.send(Signal::STOP);
         while !self.is_at_rest() {
@@ -84,7 +84,7 @@ impl Victim {
         }
     }
 
-    /// Whether all threads are stopped, or have ended.
+    /// Whether all threads are stopped or have ended.
     fn is_at_rest(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
         threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
@@ -93,7 +93,7 @@ impl Victim {
         })
     }
 
-    /// Whether it ended in order.
+    /// Waits for the end and returns whether it was successful.
     fn wait(&mut self) -> bool {
         self.0.wait().unwrap().success()
     }
@@ -107,8 +107,8 @@ impl Drop for Victim {
     }
 }
 
-/// Starts a victim and waits until it has everything mounted and has taken samples. It is stopped
-/// then, and has everything mounted until it is ended or goes on.
+/// Starts a victim and waits until it has mounted everything and written samples. Then it is
+/// stopped, so that everything stays mounted until it is killed or continued.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])
@@ -159,7 +159,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
     }
 }
 
-/// What a run killed outright leaves mounted, the next one removes; a living run's it does not.
+/// The next run removes the mounts of a killed run, but not those of a running one.
 #[test]
 fn leftovers_of_a_killed_run_are_removed_and_those_of_a_living_one_kept() {
     if !ready("killed run") {
@@ -180,7 +180,7 @@ fn leftovers_of_a_killed_run_are_removed_and_those_of_a_living_one_kept() {
     assert_nothing_left(directory.path());
 }
 
-/// A host that panics while a target is half made.
+/// A host that panics while a target is being made.
 struct PanickingHost;
 
 impl fslab_compare::Host for PanickingHost {

@@ -1,4 +1,4 @@
-//! Metrics that commands print and that fio measures, in whole comparisons.
+//! Tests of metrics printed by commands and measured by fio, in whole comparisons.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, directory_on_disk, has_program, run, samples};
 
-/// One round of a workload in a directory.
+/// Runs one round of a workload in a directory.
 fn compare(workload: &str) -> (Vec<String>, Vec<Record>) {
     let (given, out) = (directory_on_disk(), directory_on_disk());
     let plan = format!(
@@ -72,7 +72,7 @@ fn fio_gives_bandwidth_and_latencies_by_job_and_direction() {
     let (failed, records) = compare(&format!("name = \"fio\"\njob = \"{job}\"\n"));
     assert_eq!(failed, [""; 0]);
     let sample = samples(&records)[0];
-    // The random job reads and writes each of its 256 blocks once, the other reads 16.
+    // The random job reads or writes each of its 256 blocks once; the other job reads 16.
     assert_eq!((sample.operations, sample.bytes), (256 + 16, 2 << 20));
     let bandwidth = metric(sample, "sequential-read-bandwidth");
     assert_eq!((&*bandwidth.unit, bandwidth.better), ("bytes/s", Better::More));
@@ -82,7 +82,7 @@ fn fio_gives_bandwidth_and_latencies_by_job_and_direction() {
     assert!(!sample.metrics.iter().any(|one| one.name.starts_with("sequential-write")));
 }
 
-/// A seed decides which blocks are read and written, and each round has its own.
+/// The seed determines which blocks are read and written. Each round has its own seed.
 #[test]
 fn fio_does_the_same_on_every_target_of_a_round() {
     if !has_program("the seed of fio", "fio") {

@@ -1,5 +1,5 @@
-//! The noise floor: a hidden second copy of the baseline in every round, and what reports say of
-//! it.
+//! Tests of the noise floor: a hidden second copy of the baseline in every round, and its display
+//! in reports.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,8 @@ fn rendered(name: &str, report: &Report) -> String {
     String::from_utf8((fslab_report::find(name).unwrap().render)(report).unwrap()).unwrap()
 }
 
-/// The second copy runs in every round, in a place of its own that is drawn like the others'. It
-/// has samples and no row.
+/// The second copy runs in every round, at a position drawn like those of the others. It has
+/// samples but no row.
 #[test]
 fn second_copy_runs_in_every_round_and_has_no_row() {
     let directory = directory_on_disk();
@@ -79,7 +79,7 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     let quick = PLAN.replace("[[workload]]", "[quick]\nnoise_floor = false\n[[workload]]");
     assert!(parse(&quick, Form::Full).second_copy().is_some());
     assert_eq!(parse(&quick, Form::Quick).second_copy(), None);
-    // A name that is taken is left to its target.
+    // If a target has the name already, the copy gets another.
     let taken = PLAN.replace("name = \"a\"", &format!("name = \"{COPY}\""));
     assert_ne!(parse(&taken, Form::Full).second_copy().unwrap().name, COPY);
     let directory = directory_on_disk();
@@ -91,8 +91,8 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     assert!(!fslab_report::terminal(&report).contains("oise floor"));
 }
 
-/// Samples of a baseline, a target that takes 3 % longer and a second copy that takes `floor`
-/// times as long, all with some noise.
+/// Returns samples of three targets with some noise. Compared with the baseline, one takes 3 %
+/// longer, and the second copy takes `floor` times as long.
 fn records(floor: f64) -> Vec<Record> {
     let provenance = Provenance {
         run: "r".to_owned(),
@@ -105,7 +105,7 @@ fn records(floor: f64) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(provenance))];
     for round in 0..12_u32 {
         let noise = 1.0 + 0.002 * f64::from(round % 3);
-        // The copy swings about its level, so that its interval has a width.
+        // The copy varies around its level, so that its interval has a width.
         let swing = 1.0 + 0.05 * f64::from(round % 2);
         let times = [("base", 1.0), ("slow", 1.03 * noise), ("base, second copy", floor * swing)];
         for (target, factor) in times {
@@ -123,7 +123,7 @@ fn records(floor: f64) -> Vec<Record> {
     records
 }
 
-/// A difference that two copies of the baseline show as well is marked; one beyond is not.
+/// A difference is marked if two copies of the baseline also show it. A larger one is not.
 #[test]
 fn difference_within_the_noise_floor_is_marked() {
     for (floor, doubted) in [(1.0, true), (0.9, false)] {
@@ -137,7 +137,7 @@ fn difference_within_the_noise_floor_is_marked() {
         assert_eq!(line.contains('\u{2020}'), doubted, "{text}");
         for name in ["markdown", "html"] {
             let text = rendered(name, &report);
-            // The legend has one of its own.
+            // The legend contains the sign once.
             assert_eq!(text.matches('\u{2020}').count() > 1, doubted, "{name}:\n{text}");
         }
         let json: serde_json::Value = serde_json::from_str(&rendered("json", &report)).unwrap();

@@ -1,4 +1,4 @@
-//! Wrong plans: each error names file, line, column and key.
+//! Tests of wrong plans: each error names file, line, column and key.
 
 use fslab_compare::Plan;
 use fslab_compare::plan::{Form, TargetKind};
@@ -47,7 +47,7 @@ fn errors_name_line_column_and_key() {
     }
 }
 
-/// A margin of the plan, of targets (also by a matrix) and of workloads.
+/// The plan, targets (also with a matrix) and workloads can state margins.
 #[test]
 fn margins_are_those_of_plan_target_and_workload() {
     let text = "name = \"x\"\nmargin = \"2 %\"\n\
@@ -140,8 +140,7 @@ fn wrong_workloads() {
     }
 }
 
-/// The plans that come with fslab are right.
-/// Two programs in place of the targets: what both mount is the first target that fslab mounts.
+/// Two programs replace the targets. Both mount the first target that fslab mounts.
 #[test]
 fn two_programs_mount_the_first_target_that_fslab_serves() {
     let programs = || ["/old/fslab", "/new/fslab"].map(Into::into);
@@ -164,6 +163,7 @@ fn two_programs_mount_the_first_target_that_fslab_serves() {
     assert!(error.contains("plan p: no target is mounted by fslab"), "{error}");
 }
 
+/// The plans that are shipped with fslab are valid in both forms.
 #[test]
 fn shipped_plans_parse() {
     let directory = std::path::Path::new("../../plans");
@@ -184,7 +184,7 @@ fn parsed(plan: &str, form: Form) -> Plan {
     Plan::parse("p.toml", plan, form).unwrap()
 }
 
-/// A matrix makes a target of each combination, and fills in wherever its key is.
+/// A matrix makes a target of each combination and replaces its keys everywhere.
 #[test]
 fn a_matrix_of_targets_is_expanded() {
     let plan = format!(
@@ -201,7 +201,7 @@ fn a_matrix_of_targets_is_expanded() {
     assert_eq!(plan.baseline, "ext2 block=1024");
 }
 
-/// That of a workload sets its parameters, and the quick form has values and a matrix of its own.
+/// A matrix of a workload sets its parameters. The quick form has its own values and matrix.
 #[test]
 fn a_matrix_of_workloads_is_expanded_in_both_forms() {
     let text = format!(
@@ -256,7 +256,7 @@ fn wrong_matrices_and_forms() {
     }
 }
 
-/// Gates are checked against these before anything is run.
+/// Gates are checked against these phases before a run.
 #[test]
 fn phases_of_a_workload_follow_from_its_parameters() {
     let phases = |keys: &str| {

@@ -1,5 +1,5 @@
-//! The prober against file systems of which the truth is known. Layers, leaves and bounds of memory
-//! are tested with the programme, which is a process of its own.
+//! Tests of the prober on file systems with known properties. Layers, leaves and memory limits are
+//! tested with the program, which is a process of its own.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
@@ -37,8 +37,8 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
     };
     let mut wrong = String::new();
     for cell in native().iter().filter(|cell| cell.short && cell.memory_mib.is_none()) {
-        // Of what reaches the disk it is disturbed by whoever syncs the machine just then, which
-        // comparisons beside this test do; what is wrong is wrong twice.
+        // Answers that depend on the disk are disturbed when another process syncs the machine, as
+        // comparisons in parallel tests do. A wrong answer must therefore be wrong twice.
         let verify = || cell.verify(&how).unwrap();
         let is_right = |all: &[Judged]| all.iter().all(|one| one.verdict == Verdict::Right);
         let judged = Some(verify()).filter(|all| is_right(all)).unwrap_or_else(verify);
@@ -60,13 +60,13 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Memory, where there is a directory of it.
+/// Returns a directory in memory if there is one.
 fn fast_directory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-/// A file system on an image, mounted. Fields are dropped in this order.
+/// A mounted file system on an image. Fields are dropped in this order.
 struct Made {
     _mount: Mount,
     device: LoopDevice,
@@ -91,7 +91,7 @@ impl Made {
     }
 }
 
-/// What one attribute is found to be.
+/// Returns the measured value of one attribute.
 #[track_caller]
 fn found(directory: &Path, name: &str) -> Result<Value, String> {
     let ground = Ground::prepare(directory, Options::default()).unwrap();
@@ -101,7 +101,7 @@ fn found(directory: &Path, name: &str) -> Result<Value, String> {
     finding.answer.map(|(value, _)| value)
 }
 
-/// `st_blksize` is no method: XFS tells 4096 whatever its blocks are.
+/// `st_blksize` is not usable: XFS reports 4096 for every block size.
 #[test]
 fn blocks_of_xfs_are_not_what_stat_says() {
     if !can_mount("blocks_of_xfs_are_not_what_stat_says") {
@@ -112,7 +112,7 @@ fn blocks_of_xfs_are_not_what_stat_says() {
     assert_eq!(found(&xfs.path(), "block-size"), Ok(Value::Bytes(1024)));
 }
 
-/// Btrfs reads ahead as it likes, whatever its device is set to.
+/// Btrfs chooses its read-ahead itself, independent of the setting of its device.
 #[test]
 fn read_ahead_of_btrfs_is_its_own() {
     if !can_mount("read_ahead_of_btrfs_is_its_own") {
@@ -129,7 +129,7 @@ fn read_ahead_of_btrfs_is_its_own() {
     assert_eq!(truths["read-ahead-max"], Truth::Is(Value::Bytes(window)));
 }
 
-/// Asking by RWF_NOWAIT whether pages are there brings them in; looking as the prober does, not.
+/// Asking with RWF_NOWAIT whether pages are cached reads them in; the prober's method does not.
 #[test]
 fn looking_at_the_cache_does_not_change_it() {
     if !can_mount("looking_at_the_cache_does_not_change_it") {
@@ -150,28 +150,30 @@ fn looking_at_the_cache_does_not_change_it() {
     let slices = &mut [std::io::IoSliceMut::new(&mut buffer)];
     let asked = rustix::io::preadv2(&file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT);
     if asked.is_err() {
-        // It says that nothing is there, and reads ahead.
+        // It reports that nothing is cached, and reads ahead.
         let brought = cachestat(&file, 0).unwrap().cached;
         assert!(brought > 0, "the trap is gone: RWF_NOWAIT brings nothing in");
     }
 }
 
-/// mincore(2) says of files that one may only read that all is resident. The prober takes that for
-/// no cold file, and looks at files of its own.
+/// For files that a process may only read, mincore(2) reports that all pages are resident. The
+/// prober counts such a file as not cold, and examines files of its own.
 #[test]
 fn residency_of_foreign_files_is_no_evidence() {
     if !can_mount("residency_of_foreign_files_is_no_evidence") {
         return;
     }
-    // On a disk: in memory all is resident. He gets it open, and needs no way there.
+    // The file must be on a disk, because in memory everything is resident. The other user gets it
+    // open and needs no access to its path.
     let file = tempfile::NamedTempFile::new_in(".").unwrap();
     fs::write(file.path(), vec![7; FOREIGN_PAGES * 4096]).unwrap();
     let own = File::open(file.path()).unwrap();
     own.sync_all().unwrap();
     rustix::fs::fadvise(&own, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(mincore(&own, FOREIGN_PAGES as u64 * 4096).unwrap(), 0, "root may look");
-    // This programme again, where nobody can reach it. A process of its own copies it: the kernel
-    // runs nothing that is open for writing, as it would be for children of other tests too.
+    // This program again, at a path that every user can reach. Another process copies it: the
+    // kernel runs no file that is open for writing, and children of other tests could inherit a
+    // descriptor.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("test");
@@ -191,10 +193,10 @@ fn residency_of_foreign_files_is_no_evidence() {
 
 const FOREIGN_PAGES: usize = 64;
 
-/// Says that a foreign file is on standard input.
+/// The variable that announces a foreign file on standard input.
 const FOREIGN: &str = "FSLAB_TEST_FOREIGN";
 
-/// Is started by the test above; does nothing otherwise.
+/// Runs only if the test above starts it.
 #[test]
 fn looks_at_a_foreign_file() {
     if std::env::var_os(FOREIGN).is_none() {

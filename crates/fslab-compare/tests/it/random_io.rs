@@ -1,4 +1,5 @@
-//! `random-io`: what its loops, engines and ends measure, and what a stall looks like in each.
+//! Tests of `random-io`: the results of its loops, engines and ends, and the effect of a stall on
+//! each.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +14,7 @@ use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
 use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
-/// Memory of which one read takes half a second.
+/// Memory in which one read takes half a second.
 struct Stalling {
     memory: MemFs,
     reads: AtomicU64,
@@ -74,8 +75,8 @@ fn p90(sample: &Sample) -> Duration {
     Duration::from_nanos(sample.latencies[0].p90_ns)
 }
 
-/// Requests that were due while the target stalled had to wait: a quarter of them here. A closed
-/// loop makes none meanwhile, and shows the stall as one slow request of two thousand.
+/// Requests that are due while the target stalls must wait; here these are a quarter. A closed loop
+/// makes none meanwhile, so the stall is one slow request among two thousand.
 #[test]
 fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
     let keys = "operations = 2000\nreads = 100\n";
@@ -91,7 +92,7 @@ fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
     assert!(closed.latencies[0].max_ns >= 490_000_000, "{:?}", closed.latencies[0]);
 }
 
-/// What each direction took is apart, for readers beside writers, and all is checked afterwards.
+/// Concurrent readers and writers have separate latencies, and all data are checked afterwards.
 #[test]
 fn readers_and_writers_beside_each_other_have_histograms_of_their_own() {
     let given = directory_on_disk();

@@ -1,4 +1,4 @@
-//! The `replay` workload: a trace, done again on targets in process and in a directory.
+//! Tests of the `replay` workload: a trace is repeated on targets in process and in a directory.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use fslab_vfs::Operation;
 
 use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
-/// A file was found and read, another was made and written.
+/// Writes a trace in which an existing file is read, and another is created and written.
 fn trace(path: &Path, read_bytes: u64) {
     let metadata = Metadata {
         version: VERSION,
@@ -87,7 +87,7 @@ fn a_trace_is_done_again_on_every_target() {
     }
 }
 
-/// A read that answers less than recorded is an error of that target, unless it is allowed.
+/// A read shorter than recorded is an error of the target, unless it is allowed.
 #[test]
 fn what_comes_out_otherwise_fails_the_target() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How runs are run: rounds until intervals are narrow, blocks that are run again, runs that are
-//! resumed, spread and merged, and targets that crash.
+//! Tests of the runner: rounds until intervals are narrow, repeated blocks, runs that are resumed,
+//! divided and merged, and targets that crash.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ size = "64 KiB"
 request = "4 KiB"
 "#;
 
-/// A run and how it differs from the usual.
+/// A run with its deviations from the default.
 struct Run<'a> {
     plan: &'a str,
     directory: &'a Path,
@@ -91,13 +91,13 @@ fn blocks(records: &[Record]) -> Vec<(String, u32, u32)> {
     blocks
 }
 
-/// The place of a sample in the grid, and what must not depend on where it was run.
+/// Returns the place of a sample in the grid, and values that must not depend on where it ran.
 fn place(sample: &Sample) -> (String, u32, String, String, u32, u64) {
     let Sample { workload, round, target, phase, position, seed, .. } = sample.clone();
     (workload, round, target, phase, position, seed)
 }
 
-/// Raises a stop when a run of that description comes next.
+/// Interrupts the run before a run with that description.
 struct StopAt(&'static str, Interrupt);
 
 impl Observer for StopAt {
@@ -109,8 +109,8 @@ impl Observer for StopAt {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Interrupted in the middle of a block, cut in the middle of a line, and resumed: each block is
-/// whole once, the cut one as a second attempt, and the report is as if nothing had happened.
+/// A run is interrupted in a block, cut in the middle of a line, and resumed. Each block is
+/// complete once, the cut one as a second attempt. The report equals that of an uninterrupted run.
 #[test]
 fn an_interrupted_run_is_resumed() {
     let directory = directory_on_disk();
@@ -122,7 +122,7 @@ fn an_interrupted_run_is_resumed() {
     assert_eq!(outcome.end.reason, EndReason::Interrupted);
     let before = blocks(&records).len();
     assert_eq!(before, 3, "two of round 1, one of round 2");
-    // As if it had been killed while it wrote a sample of the block.
+    // Simulates a kill while a sample of the block was written.
     let path = directory.path().join(run.file);
     let text = std::fs::read_to_string(&path).unwrap();
     let cut = records.iter().rev().find_map(|record| match record {
@@ -150,7 +150,7 @@ fn an_interrupted_run_is_resumed() {
         places
     };
     assert_eq!(places(&report), places(&Report::new(&whole)), "the same seeds and orders");
-    // Nothing is left to do.
+    // No work is left.
     let (_, again) = run.go(&mut Silent).unwrap();
     assert_eq!(samples(&again).len(), samples(&records).len());
 }
@@ -180,7 +180,7 @@ fn only_what_fits_is_resumed() {
     let moved = Run { file, directory: elsewhere.path(), ..begun() };
     assert!(refused(&moved).contains("its work directory is another"));
     begun().go(&mut Silent).unwrap();
-    // Two runs never write to one file.
+    // Two runs never write to the same file.
     let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
     file.lock().unwrap();
     assert!(matches!(
@@ -210,7 +210,7 @@ fn shares_are_merged_to_the_whole() {
     let report = Report::new(&merged);
     assert_eq!(report.further_runs.len(), 2);
     assert!(report.groups.iter().all(|group| group.rows[1].against[0].ratio.unwrap().rounds == 4));
-    // Nothing of note differs between the runs.
+    // The runs do not differ in anything that is noted.
     let remarks = report.notes.iter().filter(|note| note.target.is_none());
     assert_eq!(remarks.count(), 0, "{:?}", report.notes);
 }
@@ -235,8 +235,8 @@ fn cells_are_chosen_by_name_and_round() {
     assert!(error.contains("no target is named `c`"), "{error}");
 }
 
-/// With a width that nothing misses, the least number of rounds is run; with one that nothing
-/// reaches, the most, and the report says what is still wide.
+/// If every interval is narrow enough, the minimum number of rounds is run. If none is, the maximum
+/// is run, and notes name the intervals that are still wide.
 #[test]
 fn rounds_follow_until_intervals_are_narrow() {
     let directory = directory_on_disk();
@@ -265,7 +265,7 @@ fn rounds_follow_until_intervals_are_narrow() {
     assert_eq!(told.count(), 2, "{:?}", outcome.notes);
 }
 
-/// Keeps a processor busy until dropped.
+/// A process that keeps a processor busy until dropped.
 struct Load(std::process::Child);
 
 impl Load {
@@ -281,8 +281,8 @@ impl Drop for Load {
     }
 }
 
-/// A phase that lasts however fast the machine is, and takes no processor time: what others take
-/// meanwhile is far above the ticks of /proc/stat.
+/// A phase of fixed duration that takes no processor time. The processor time of others is then far
+/// above the ticks of /proc/stat.
 const IDLE_PLAN: &str = r#"
 name = "idle"
 rounds = 1
@@ -295,12 +295,12 @@ command = ["sleep", "0.5"]
 cache = "as is"
 "#;
 
-/// While another programme keeps a processor busy, blocks are marked, run again as often as
-/// allowed, and the last attempt counts.
+/// While another program keeps a processor busy, blocks are marked and repeated as often as
+/// allowed. The last attempt counts.
 #[test]
 fn disturbed_blocks_are_marked_and_run_again() {
-    // What children of tests beside this one took counts as this programme's own once they have
-    // ended, and may hide the load for a run.
+    // Children of parallel tests count as this program's own time after they end. They may hide the
+    // load during a run.
     const RUNS_MAX: usize = 8;
     let load = Load::start();
     let mut runs = (0..RUNS_MAX).map(|_| run_idle());
@@ -326,8 +326,8 @@ fn has_load(sample: &Sample) -> bool {
     sample.contaminated.as_ref().is_some_and(|what| what.contains("other programmes"))
 }
 
-/// Compares ext4 with a bindfs over it that comes to harm, and checks that only the latter loses
-/// samples. Answers what was said of it, and the samples.
+/// Compares ext4 with a bindfs over it that is harmed, and checks that only the latter fails.
+/// Returns the note about it, and the samples.
 fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
     let plan = format!(
         r#"
@@ -357,7 +357,7 @@ mount_command = [
     (failed.text.clone(), samples(&records).into_iter().cloned().collect())
 }
 
-/// A daemon that dies in the middle of a run costs its own samples and nobody else's.
+/// A daemon that dies during a run loses only its own samples.
 #[test]
 fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     if !can_mount("a crashing target") || !has_program("a crashing target", "bindfs") {
@@ -374,21 +374,21 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     assert!(of("harmed") < of("good"));
 }
 
-/// Stops the daemon once something holds, and lets the command end with the daemon.
+/// Returns a script that stops the daemon when a condition holds, and ends with the daemon.
 fn stop_when(condition: &str) -> String {
     let wait = format!("until {condition}; do sleep 0.02; done");
     format!("({wait}; kill -STOP $daemon) & waiter=$!; wait $daemon; kill $waiter")
 }
 
-/// What a daemon that stops answering does to a comparison, which begins by a sign and not at some
-/// time: a file in the root that it serves, or its mount.
+/// Tests a daemon that stops answering. A condition starts the hang, not a delay: a file in the
+/// served root, or its mount.
 fn hangs(condition: &str) {
     if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
         return;
     }
     let directory = directory_on_disk();
     let keys = "rounds = 1\nrun_limit_seconds = 15";
-    // Where a daemon is to hang it is asked until it does.
+    // If the daemon is to hang, requests are repeated until it does.
     let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";
     let workload =
         format!("name = \"command\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\ncache = \"as is\"");
@@ -398,13 +398,13 @@ fn hangs(condition: &str) {
     assert!(said.contains("longer than 15 s"), "{said}");
 }
 
-/// A daemon that stops answering keeps nobody waiting for ever.
+/// A daemon that stops answering does not block a comparison for ever.
 #[test]
 fn a_target_that_hangs_is_given_up_and_broken_off() {
     hangs("test -e {lower}/go");
 }
 
-/// Nor does one that never answers anything.
+/// A daemon that never answers does not either.
 #[test]
 fn a_target_that_hangs_from_its_mount_on_is_given_up_and_broken_off() {
     hangs("grep -q ' {mountpoint} ' /proc/mounts");

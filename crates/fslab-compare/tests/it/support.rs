@@ -1,4 +1,4 @@
-//! What the tests share: a host, runs, and saying aloud what can't be tested.
+//! Shared parts of the tests: a host, runs, and messages about skipped tests.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fslab_report::sample::{self, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
-/// Offers memory in process, and for layers bindfs: a stand-in that mounts.
+/// A host with memory in process and bindfs as a stand-in for layers.
 pub struct TestHost;
 
 impl Host for TestHost {
@@ -18,7 +18,7 @@ impl Host for TestHost {
         vec!["bindfs".into(), lower.into(), mountpoint.into()]
     }
 
-    /// This test programme again, told to run [`worker_process`] alone.
+    /// Returns a command that runs only [`worker_process`] of this test program.
     fn worker_command(&self) -> Option<Vec<OsString>> {
         let this = std::env::current_exe().unwrap();
         Some(vec![
@@ -40,7 +40,7 @@ impl Host for TestHost {
     }
 }
 
-/// Is a worker process, where this programme was started as one.
+/// Is a worker process, if this program was started as one.
 #[test]
 fn worker_process() {
     let Some(task) = std::env::args().next_back().filter(|last| last.starts_with('{')) else {
@@ -50,13 +50,13 @@ fn worker_process() {
     fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
-/// A directory on a disk, outside of the tree that git and cargo read: they would read mounts there
-/// and warm caches that a test needs cold.
+/// Makes a directory on a disk, outside the tree that git and cargo read. They would read mounts
+/// there and warm caches that a test needs cold.
 pub fn directory_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Hears nothing.
+/// An observer that does nothing.
 pub struct Silent;
 
 impl Observer for Silent {
@@ -99,7 +99,8 @@ pub fn samples(records: &[Record]) -> Vec<&Sample> {
     samples
 }
 
-/// Whether images can be mounted here; says aloud if not, and fails where that must not be.
+/// Whether images can be mounted here. If not, prints a message, or fails if skipping is not
+/// allowed.
 pub fn can_mount(what: &str) -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "not root"
@@ -111,7 +112,7 @@ pub fn can_mount(what: &str) -> bool {
     skip(what, reason)
 }
 
-/// Whether a programme can be run here; as above.
+/// Whether a program is installed here. If not, does the same as [`can_mount`].
 pub fn has_program(what: &str, program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -119,7 +120,7 @@ pub fn has_program(what: &str, program: &str) -> bool {
         || skip(what, &format!("{program} is not installed"))
 }
 
-/// Says aloud that something is not tested, and answers so.
+/// Reports a skipped test and returns `false`.
 pub fn skip(what: &str, reason: &str) -> bool {
     fslab_vfs_testing::skip::skip(what, reason);
     false

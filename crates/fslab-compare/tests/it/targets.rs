@@ -1,5 +1,5 @@
-//! Kinds of targets on a real kernel: read-only ones, overlay, tmpfs, filled, recorded, bounded in
-//! memory, in a work directory in memory.
+//! Tests of kinds of targets on a real kernel: read-only, overlay, tmpfs, filled, recorded, with
+//! limited memory, and with a work directory in memory.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn record<'a>(records: &'a [Record], name: &str) -> &'a TargetRecord {
     found.unwrap()
 }
 
-/// The same tree in five file systems, listed and read; two of them can't be written.
+/// The same tree is listed and read in six kinds of targets; two of them are read-only.
 #[test]
 fn a_source_is_what_every_kind_of_target_holds() {
     if !can_mount("targets with a source") {
@@ -80,12 +80,12 @@ fn a_source_is_what_every_kind_of_target_holds() {
         assert!(own.iter().any(|s| s.phase == "list cold" && s.operations == 41), "{name}");
         let read = own.iter().find(|s| s.phase == "read").unwrap();
         assert_eq!(read.bytes, (10 * 2 + 30 * 3) * 500, "{name}");
-        // What is in memory is never cold.
+        // A file system in memory is never cold.
         assert_eq!(read.cache.proven, name != "tmpfs", "{name}: {:?}", read.cache);
     }
 }
 
-/// A directory of an overlay is written above and read through; a tmpfs is written and is warm.
+/// An overlay is written in its upper directory. A tmpfs is written and is warm.
 #[test]
 fn overlay_and_tmpfs_are_written() {
     if !can_mount("writing to overlay and tmpfs") {
@@ -102,8 +102,8 @@ fn overlay_and_tmpfs_are_written() {
     assert!(record(&records, "tmpfs").mount.as_ref().unwrap().contains("size=335544320"));
 }
 
-/// Filled to the share that was asked for, by statfs, whatever the file system; also where space
-/// can't be allocated without writing.
+/// Every file system is filled to the requested share, according to statfs. This includes file
+/// systems that can't allocate space without writing.
 #[test]
 fn targets_are_filled_to_a_share() {
     if !can_mount("filling targets") {
@@ -121,7 +121,7 @@ fn targets_are_filled_to_a_share() {
     }
 }
 
-/// A recorded image is used as it is, and stays as it was.
+/// A recorded image is used as it is, and does not change.
 #[test]
 fn a_recorded_image_is_copied_for_each_run() {
     if !can_mount("a recorded image") {
@@ -147,7 +147,7 @@ fn a_recorded_image_is_copied_for_each_run() {
     assert_eq!(fs::read(&image).unwrap(), before, "the recorded image was changed");
 }
 
-/// What a target needs and is not there is said, and nothing is measured in its place.
+/// A note names a missing requirement of a target, and nothing is measured instead.
 #[test]
 fn what_is_missing_is_said() {
     let targets = target("memory", "in_process = \"mem:\"")
@@ -164,7 +164,7 @@ fn what_is_missing_is_said() {
     assert!(samples(&records).iter().all(|sample| sample.target == "memory"));
 }
 
-/// With images in memory, no disk makes noise, and cold is cold all the same.
+/// With images in memory no disk interferes, and cold phases are still cold.
 #[test]
 fn a_work_directory_in_memory_is_cold_too() {
     if !can_mount("a work directory in memory") {
@@ -184,7 +184,7 @@ fn a_work_directory_in_memory_is_cold_too() {
 
 const BOUNDED: &str = "FSLAB_TEST_BOUNDED";
 
-/// A process of its own for the bounded run, because its bound would hold all tests.
+/// A process for the run with limited memory, because its limit would apply to all tests.
 #[test]
 fn bounded_run() {
     let Some(directory) = std::env::var_os(BOUNDED) else { return };
@@ -199,13 +199,13 @@ fn bounded_run() {
         let warm = all.find(|s| s.target == target && s.phase == "read warm").unwrap();
         warm.device.unwrap().sectors_read * 512
     };
-    // Ext4 reads the bitmaps of its blocks some seconds after a mount.
+    // Ext4 reads its block bitmaps some seconds after a mount.
     assert!(again("unbounded") < 1 << 20, "{} bytes were read", again("unbounded"));
     assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
 }
 
-/// A file of twice the bound is read from the device again, and without the bound it is not; the
-/// group is gone afterwards.
+/// A file of twice the limit is read from the device again; without the limit it is not. The
+/// control group is removed afterwards.
 #[test]
 fn memory_bounds_make_a_sweep_cross_the_cache() {
     if !can_mount("a bounded run") {
@@ -225,8 +225,8 @@ fn memory_bounds_make_a_sweep_cross_the_cache() {
     assert!(output.status.success(), "{}: {said}", output.status);
 }
 
-/// A directory is made cold where it is asked for: phases that open files are proven to be cold,
-/// and the report says how. Not asked for, nothing is cold.
+/// A directory is made cold on request. Phases that open files are then proved cold, and the report
+/// names the method. Without the request, nothing is cold.
 #[test]
 fn directory_is_made_cold_by_dropping_pages() {
     for (key, cold) in [("cold = true\n", true), ("", false)] {
@@ -242,13 +242,13 @@ fn directory_is_made_cold_by_dropping_pages() {
         assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
         assert_eq!(read.cache.resident_pages == Some(0), cold, "{:?}", read.cache);
         assert!(!read.cache.remounted);
-        // Names are dropped and not proven.
+        // Names are dropped, but that is not proved.
         let list = samples.iter().find(|sample| sample.phase == "list cold").unwrap();
         assert!(!list.cache.proven && list.cache.doubt.is_some(), "{:?}", list.cache);
     }
 }
 
-/// Memory can't be made cold: the target is refused with one line before anything is measured.
+/// Memory can't be made cold: the target fails with one line before anything is measured.
 #[test]
 fn directory_in_memory_is_refused_where_it_must_be_cold() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();

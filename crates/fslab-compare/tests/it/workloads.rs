@@ -1,5 +1,5 @@
-//! Every workload: its phases and counts in process and on a real mount, and that wrong data and
-//! wrong names are found.
+//! Tests of every workload: its phases and counts in process and on a real mount, and the detection
+//! of wrong data and wrong names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -15,9 +15,9 @@ use fslab_vfs::{Entry, FileSystem, Handle, Ino, MemFs, Name, Request};
 use crate::leaks::assert_nothing_left;
 use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, run, samples};
 
-/// Workloads that need no process of their own, small; and how many samples each gives.
+/// Small versions of workloads that need no process of their own, and their numbers of samples.
 const IN_PROCESS: &[(&str, &str, usize)] = &[
-    // Of each size: 3 writes, 2 rewrites, 2 reads, 2 overwrites, 2 times seeks.
+    // For each size: 3 writes, 2 rewrites, 2 reads, 2 overwrites, 2 seeks.
     (
         "bonnie",
         "smallest = \"64 KiB\"\nlargest = \"128 KiB\"\ncharacters = \"1 KiB\"\nseeks = 40\n\
@@ -34,7 +34,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("file-copy", "largest = \"2 KiB\"\nmost_files = 2", 3 * 3),
     ("hot-files", "files = 30\nmean_size = \"2 KiB\"", 2),
     ("lookup", "files = 60\nper_directory = 7", 3),
-    // By 1, 2 and 3 threads.
+    // With 1, 2 and 3 threads.
     ("metadata", "files = 30\nthreads = 3\ndirectories = \"own\"", 3 * 5),
     ("names", "files = 40\ndirectories = 3", 6),
     ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]\ncreations = 3", 6),
@@ -55,7 +55,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ),
 ];
 
-/// Workloads that run programmes.
+/// Workloads that run programs.
 const BY_PROCESSES: &[(&str, &str, usize)] = &[
     ("bonnie", "largest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100", 11),
     ("command", "command = [\"sh\", \"-c\", \"ls -lRF > listing\"]", 2),
@@ -63,7 +63,7 @@ const BY_PROCESSES: &[(&str, &str, usize)] = &[
     ("tool", "largest = \"4 KiB\"", 4),
 ];
 
-/// The kinds of operations whose time a sample has, and how many there were of each.
+/// Returns the kinds of operations in a sample and the number of each.
 fn counts(sample: &Sample) -> Vec<(&str, u64)> {
     sample.latencies.iter().map(|latency| (&*latency.operation, latency.count)).collect()
 }
@@ -91,7 +91,7 @@ fn compare(plan: &str, host: &dyn Host) -> (Outcome, Vec<Record>) {
     result
 }
 
-/// What every sample of every workload must say.
+/// Checks properties that every sample must have.
 fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usize)]) {
     let found = by_workload(records, target);
     for (workload, keys, count) in expected {
@@ -103,7 +103,7 @@ fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usiz
         let planned = Plan::parse("test", &plan, Form::Full).unwrap().workloads[0].phases();
         let (known, seen): (HashSet<_>, HashSet<_>) =
             (planned.iter().map(String::as_str).collect(), phases.into_iter().collect());
-        // A command has other phases where it is not asked to run cold and warm.
+        // Without cold and warm runs, a command has another phase.
         assert!(seen == known || *workload == "command" && seen.is_subset(&known), "{workload}");
         for sample in samples {
             let what = format!("{workload}, {}, {target}", sample.phase);
@@ -145,7 +145,7 @@ fn every_workload_runs_in_process_and_in_a_directory() {
     assert!(copies.iter().any(|sample| sample.stored_bytes > Some(0)), "no space was recorded");
 }
 
-/// What can't run in process is left out there, and says why.
+/// Workloads that can't run in process are left out there, with a reason.
 #[test]
 fn workloads_by_processes_are_left_out_in_process() {
     let plan = format!(
@@ -158,7 +158,8 @@ fn workloads_by_processes_are_left_out_in_process() {
     assert!(left.iter().all(|note| note.text.contains("no directory")), "{left:?}");
 }
 
-/// All of them on a mount, where caches are cold, workers are processes and compilers compile.
+/// All workloads run on a mount, where caches are cold, workers are processes and compilers
+/// compile.
 #[test]
 fn every_workload_runs_on_an_image() {
     if !can_mount("every workload on an image")
@@ -173,7 +174,8 @@ fn every_workload_runs_on_an_image() {
     let known: HashSet<_> = WORKLOADS.iter().map(|spec| spec.name).collect();
     assert!(names.is_subset(&known));
     for name in known.difference(&names) {
-        // They have tests of their own: they need a recording, a job file or an application.
+        // These have tests of their own, because they need a recording, a job file or an
+        // application.
         let own = ["replay", "fio", "sqlite", "git", "untar", "rsync", "cargo-build", "pgbench"];
         assert!(own.contains(name), "{name} is tested nowhere");
     }
@@ -201,7 +203,7 @@ fn every_workload_runs_on_an_image() {
     assert!(found["lookup"].iter().all(|sample| sample.cache.proven), "lookups were not cold");
 }
 
-/// Memory with something wrong about it.
+/// Memory with a fault.
 struct Wrong {
     memory: MemFs,
     what: &'static str,
@@ -221,7 +223,7 @@ impl FileSystem for Wrong {
         buffer: &mut [u8],
     ) -> fslab_vfs::Result<usize> {
         let length = self.memory.read(request, ino, handle, offset, buffer)?;
-        // One byte of the file, so that a check of less than all bytes would miss it.
+        // One byte of the file, so that a check of only some bytes would miss it.
         if self.what == "flips" && offset <= 700 && offset + length as u64 > 700 {
             buffer[700 - offset as usize] ^= 1;
         }
@@ -258,8 +260,8 @@ impl Host for WrongHost {
     }
 }
 
-/// A byte that is flipped fails every workload that writes contents, a wrong size those that look
-/// at sizes, and a name that stays the one that removes names.
+/// A flipped byte fails every workload that writes contents. A wrong size fails those that check
+/// sizes. A name that can't be removed fails the workload that removes names.
 #[test]
 fn planted_wrong_data_and_names_are_found() {
     let target = |what: &str| format!("[[target]]\nname = \"{what}\"\nin_process = \"{what}\"\n");
@@ -293,7 +295,7 @@ fn planted_wrong_data_and_names_are_found() {
     assert!(failed("keeps", "names listed").contains(&"names".to_owned()), "{:?}", outcome.notes);
 }
 
-/// What was stored by a tool and what was compiled are checked by what they give back.
+/// Files stored by a tool are decoded for the check. Compiled programs are run.
 #[test]
 fn planted_wrong_results_of_programmes_are_found() {
     if !can_mount("wrong results of programmes")

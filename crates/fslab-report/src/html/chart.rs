@@ -117,12 +117,12 @@ fn verdict(against: &Against) -> String {
     }
 }
 
-/// What a chart over the points of a sweep shows.
+/// The figures and texts of a chart over the points of a sweep.
 struct Sweep {
-    /// A figure of a run, from its time.
+    /// Computes the figure of a run from its time.
     figure: fn(&Row, f64) -> f64,
     tick: fn(f64) -> String,
-    /// A point's name.
+    /// Returns the label of a point.
     label: fn(&Group) -> String,
     caption: &'static str,
     title: &'static str,
@@ -142,7 +142,8 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     )
 }
 
-/// How a phase scales: operations a second by the number of threads, a line for each target.
+/// Draws the scaling of a phase: operations per second over the number of threads, a line for each
+/// target.
 pub(super) fn scaling(groups: &[&Group]) -> Chart {
     over_points(
         groups,

@@ -208,7 +208,8 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
     }
 }
 
-/// The points of a sweep over threads, shown with the first of them.
+/// Returns the points of a sweep over threads. They are shown with the first point; other points
+/// have none.
 fn thread_counts<'a>(group: &Group, all: &[&'a Group]) -> Vec<&'a Group> {
     let is_point =
         |other: &&Group| other.threads.is_some() && other.operation() == group.operation();

@@ -1,14 +1,15 @@
-//! The records of a samples file, one JSON object a line; `docs/formats/samples.md` tells of them.
+//! The records of a samples file, one JSON object per line. `docs/formats/samples.md` describes
+//! them.
 //!
-//! Fields may be added: readers take absent ones as zero or unknown and leave unknown ones alone.
-//! Any other change raises [`FORMAT`], and its page says what changed.
+//! Fields may be added: readers take missing ones as zero or unknown and ignore unknown ones. Any
+//! other change increases [`FORMAT`], and the page describes it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::provenance::Provenance;
 use fslab_stats::{Latency, Milestone};
 
-/// Version of the records, as the provenance says it.
+/// The version of the records, stored in the provenance.
 pub const FORMAT: u32 = 2;
 
 /// A line of a samples file.
@@ -16,52 +17,53 @@ pub const FORMAT: u32 = 2;
 #[serde(tag = "record", rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "nearly all records are samples, the largest")]
 pub enum Record {
-    /// What was run, where and with what: the first line, and again where a run was resumed.
+    /// The plan, the machine and the tools. It is the first line, and is repeated when a run is
+    /// resumed.
     Provenance(Box<Provenance>),
     /// How a target was made.
     Target(TargetRecord),
     /// One measured phase.
     Sample(Sample),
-    /// A workload's runs of one round are done on all targets.
+    /// The end of a block: a workload has run on all targets in one round.
     Block(Block),
-    /// Something a reader must know.
+    /// A fact that a reader must know.
     Note(Note),
-    /// How the comparison ended; missing where it was killed.
+    /// The end of the comparison; missing if it was killed.
     End(End),
 }
 
-/// How a target was made, as it was done the first time.
+/// The way in which a target was made the first time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct TargetRecord {
     /// Its name in the plan.
     pub name: String,
-    /// One line: what it is.
+    /// A description of one line.
     pub description: String,
     /// The command that made the file system.
     pub mkfs: Option<String>,
-    /// The workload that aged the image it is a copy of, where that is known: its BLAKE3 hash.
+    /// The BLAKE3 hash of the workload that aged the copied image, if it is known.
     pub aged_workload: Option<String>,
-    /// The mount, as mount(8) would be told.
+    /// The mount, in the form of a mount(8) command.
     pub mount: Option<String>,
     /// The command that mounted something over it.
     pub over: Option<String>,
     /// Whether the loop device bypassed the page cache for its image.
     pub loop_direct_io: Option<bool>,
-    /// Share of its space that was filled before each run, in percent, as statfs told.
+    /// The share of its space that was filled before each run, in percent, as statfs reported it.
     pub filled_percent: Option<f64>,
-    /// Bound on the memory of each run, the page cache included, in bytes.
+    /// The limit of each run's memory in bytes, including the page cache.
     pub memory_limit: Option<u64>,
-    /// Read-ahead of the device.
+    /// The read-ahead of the device in KiB.
     pub read_ahead_kib: Option<u64>,
-    /// Request schedulers of the device, the active one in brackets.
+    /// The request schedulers of the device, with the active one in brackets.
     pub scheduler: Option<String>,
-    /// For a file system in user space: whether its process was found, so that its processor time
-    /// is in the samples.
+    /// For a file system in user space: whether its process was found. If so, the samples contain
+    /// its processor time.
     pub daemon_found: Option<bool>,
     /// For a file system in user space: whether its requests could be counted.
     pub requests_counted: Option<bool>,
-    /// Measured within the fslab process, without a kernel in between.
+    /// Whether it was measured within the fslab process, without a kernel in between.
     pub in_process: bool,
 }
 
@@ -69,7 +71,7 @@ pub struct TargetRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Sample {
-    /// Id of the provenance it belongs to.
+    /// The identifier of its provenance.
     pub run: String,
     /// The target.
     pub target: String,
@@ -77,65 +79,67 @@ pub struct Sample {
     pub workload: String,
     /// The phase.
     pub phase: String,
-    /// For a sweep over sizes: the size of this point.
+    /// The size of this point in a sweep over sizes.
     pub size_bytes: Option<u64>,
-    /// For a sweep over threads: how many work at this point; the phase's name says it, too.
+    /// The number of threads at this point of a sweep over threads. The phase's name contains it
+    /// too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
     /// The round, from 0.
     pub round: u32,
-    /// Which place the target had in the round's order, from 0.
+    /// The target's position in the round's order, from 0.
     pub position: u32,
-    /// 0, or how often this round's block was begun before: it was cut short, or the machine did
-    /// other things meanwhile. Only the last attempt counts.
+    /// The number of earlier attempts of this round's block. They were cut short or met
+    /// interference. Only the last attempt counts.
     pub attempt: u32,
     /// Seed of this round and workload; the same for every target.
     pub seed: u64,
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
-    /// Bytes read or written.
+    /// Number of bytes read or written.
     pub bytes: u64,
-    /// Threads or processes that did it, where there is more than one.
+    /// Number of threads or processes that did the work, if there is more than one.
     pub workers: Option<u32>,
-    /// What the bytes are: a kind and its seed, or the file they come from.
+    /// A description of the bytes: a kind and its seed, or the file they come from.
     pub data: Option<String>,
-    /// Space that what was written takes in the end: st_blocks of its files, in bytes.
+    /// Space that the written files take at the end: the sum of their `st_blocks`, in bytes.
     pub stored_bytes: Option<u64>,
-    /// Wall-clock time, flushing included.
+    /// Wall-clock time, including flushing.
     pub elapsed_ns: u64,
-    /// Of it, time spent in fsync and syncfs.
+    /// The part of `elapsed_ns` spent in fsync and syncfs.
     pub flush_ns: u64,
-    /// Processor time in user mode: of this process, and of the programmes the phase ran.
+    /// Processor time in user mode of this process and of the programs that the phase ran.
     pub user_ns: u64,
-    /// Processor time of the kernel on their behalf.
+    /// Processor time of the kernel on behalf of the same processes.
     pub system_ns: u64,
-    /// Processor time of the process that serves the file system in user space, where there is
-    /// one and it was found. Not part of the two above.
+    /// Processor time of the process that serves the file system in user space, if there is one and
+    /// it was found. It is not part of `user_ns` and `system_ns`.
     pub daemon_cpu_ns: Option<u64>,
-    /// What all processors of the machine did meanwhile.
+    /// The time of all processors of the machine during the phase.
     pub machine: Machine,
-    /// What the target's own block device did.
+    /// The requests of the target's own block device.
     pub device: Option<Device>,
-    /// What the device did on which the image lies, for this target and for all others on it.
+    /// The requests of the device that holds the image, for this target and all other users.
     pub backing: Option<Device>,
-    /// Space in use on the target's own file system afterwards, its own structures included.
+    /// Space in use on the target's own file system afterwards, including metadata.
     pub used_bytes: Option<u64>,
-    /// Requests the kernel sent to the file system in user space, where there is one and they
-    /// can be counted.
+    /// Requests that the kernel sent to the file system in user space, if there is one and they can
+    /// be counted.
     pub fuse_requests: Option<u64>,
-    /// What was asked of the cache, and whether it was so.
+    /// The requested state of the cache, and whether it was proven.
     pub cache: Cache,
-    /// What else the machine was doing, where it was enough to distort the time.
+    /// The interference during the phase, if it was large enough to distort the time.
     pub contaminated: Option<String>,
-    /// How long single operations took, by kind of operation.
+    /// The durations of single operations, by kind of operation.
     pub latencies: Vec<Latency>,
-    /// How far the phase had come at what time.
+    /// The progress of the phase over time.
     pub along: Vec<Milestone>,
-    /// What the workload measured itself, such as the transactions a second that a program prints.
+    /// Figures that the workload measured itself, such as the transactions per second printed by a
+    /// program.
     pub metrics: Vec<OwnMetric>,
 }
 
-/// The name of a phase at a point of a sweep over threads.
+/// Returns the name of a phase at a point of a sweep over threads.
 #[must_use]
 pub fn of_threads(phase: &str, threads: u32) -> String {
     let plural = if threads == 1 { "" } else { "s" };
@@ -150,13 +154,13 @@ pub struct OwnMetric {
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// Its unit; `s` and `bytes` are shown scaled, an empty one is a plain number.
+    /// Its unit. `s` and `bytes` are shown scaled; an empty unit means a plain number.
     pub unit: String,
-    /// Whether more of it is better.
+    /// The direction that is better.
     pub better: Better,
 }
 
-/// Which direction of a metric is good.
+/// The better direction of a metric.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
@@ -168,30 +172,31 @@ pub enum Better {
 }
 
 impl Sample {
-    /// Seconds of wall-clock time.
+    /// Returns the wall-clock time in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.elapsed_ns as f64 / 1e9
     }
 }
 
-/// Time of all processors together, exact to a scheduler tick.
+/// The time of all processors together, with the precision of a scheduler tick.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Machine {
-    /// In programmes.
+    /// Time in programs.
     pub user_ns: u64,
-    /// In the kernel, its own threads included.
+    /// Time in the kernel, including its own threads.
     pub system_ns: u64,
-    /// Waiting for devices.
+    /// Time spent waiting for devices.
     pub input_output_wait_ns: u64,
-    /// Taken by the hypervisor.
+    /// Time taken by the hypervisor.
     pub steal_ns: u64,
-    /// Bytes of files that were waiting to be written back before the phase, of all file systems.
+    /// Bytes waiting to be written back before the phase, on all file systems.
     pub dirty_bytes_before: u64,
-    /// How much the page cache grew, of all file systems; right to some hundred pages.
+    /// The growth of the page cache in bytes, on all file systems. It is accurate to some hundred
+    /// pages.
     pub page_cache_bytes: i64,
-    /// How often a processor was slowed down because it was hot, where that is counted.
+    /// The number of times that processors were throttled because of heat, if it is counted.
     pub throttled: Option<u64>,
 }
 
@@ -201,13 +206,13 @@ pub struct Machine {
 pub struct Device {
     /// Read requests.
     pub reads: u64,
-    /// Read requests that were joined to another.
+    /// Read requests that were merged with another.
     pub reads_merged: u64,
     /// Sectors read.
     pub sectors_read: u64,
     /// Write requests.
     pub writes: u64,
-    /// Write requests that were joined to another.
+    /// Write requests that were merged with another.
     pub writes_merged: u64,
     /// Sectors written.
     pub sectors_written: u64,
@@ -217,32 +222,33 @@ pub struct Device {
     pub flushes: u64,
 }
 
-/// Whether the caches were as the phase asked.
+/// Whether the caches were in the requested state.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Cache {
-    /// What the phase asked for.
+    /// The requested state.
     pub asked: CacheState,
-    /// Everything was unmounted and mounted before.
+    /// Whether everything was unmounted and mounted before.
     pub remounted: bool,
-    /// Instead, the pages of all files were dropped before, and found gone; blocks of directories
-    /// may have stayed.
+    /// Whether the pages of all files were dropped before instead, and none was left. Blocks of
+    /// directories may have stayed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evicted: bool,
-    /// Whether it is proven. Cold: the file systems were unmounted and mounted, no page of a file
-    /// was resident when it was opened, and the device was read; or pages were dropped, files were
-    /// opened, and no page was resident. Warm: the device was not read.
+    /// Whether the state is proven. A cold state needs a remount, no cached page of the device, no
+    /// resident page of a file when it was opened, and reads of the device. Alternatively, pages
+    /// were dropped, files were opened, and no page was resident. A warm state needs a device that
+    /// was not read.
     pub proven: bool,
-    /// Pages of the files that were resident when they were opened, where that was asked.
+    /// Pages of the files that were resident when they were opened, if this was queried.
     pub resident_pages: Option<u64>,
-    /// Pages of the device itself that were cached between unmount and mount.
+    /// Pages of the device itself that were cached between the unmount and the mount.
     pub device_pages: Option<u64>,
-    /// Why it is not proven.
+    /// The reason why it is not proven.
     pub doubt: Option<Doubt>,
 }
 
 impl Cache {
-    /// With the verdict that follows from what is known and from what the device did.
+    /// Returns it with the verdict that follows from its fields and from the device's requests.
     #[must_use]
     pub fn judged(self, device: Option<Device>) -> Self {
         let doubt = match self.asked {
@@ -259,7 +265,7 @@ impl Cache {
 
     fn doubt_that_cold(&self, device: Option<Device>) -> Option<Doubt> {
         match device {
-            // What is read besides files may be cached.
+            // Data read besides files may be cached.
             _ if self.evicted && self.resident_pages.is_none() => Some(Doubt::FilesOnly),
             _ if self.evicted && self.resident_pages == Some(0) => None,
             _ if !self.remounted && !self.evicted => Some(Doubt::NotRemounted),
@@ -272,7 +278,7 @@ impl Cache {
     }
 }
 
-/// Why the state of the cache is not proven.
+/// A reason why the state of the cache is not proven.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
@@ -282,18 +288,18 @@ pub enum Doubt {
     FilesResident,
     /// Pages of its device were in memory between unmount and mount.
     DeviceResident,
-    /// A cold phase read nothing from the device: what it read was in memory, or is never stored.
+    /// A cold phase read nothing from the device: its data were in memory, or are never stored.
     DeviceNotRead,
     /// A warm phase read from the device.
     DeviceRead,
     /// The target has no device whose counters could prove anything.
     NoDevice,
-    /// The pages of files were dropped, and the phase opened none: names and inodes are not proven.
+    /// The pages of files were dropped, but the phase opened none: names and inodes are not proven.
     FilesOnly,
 }
 
 impl Doubt {
-    /// In words.
+    /// Returns the reason in words.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -308,37 +314,37 @@ impl Doubt {
     }
 }
 
-/// What a phase asks of the caches.
+/// The state of the caches that a phase requests.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheState {
-    /// Nothing.
+    /// No state is requested.
     #[default]
     NotAsked,
-    /// Nothing of the target may be in memory.
+    /// No data of the target may be in memory.
     Cold,
-    /// All that is read is in memory.
+    /// All data to be read are in memory.
     Warm,
 }
 
-/// Something a reader must know.
+/// A fact that a reader must know.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Note {
-    /// What sort of thing.
+    /// The kind of fact.
     pub kind: NoteKind,
-    /// The target it is about.
+    /// The target that it concerns.
     pub target: Option<String>,
-    /// The workload it is about.
+    /// The workload that it concerns.
     pub workload: Option<String>,
     /// One sentence.
     pub text: String,
 }
 
-/// What sort of thing a note says.
+/// The kind of a note.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum NoteKind {
-    /// A target was left out, because the machine lacks something.
+    /// A target was skipped, because the machine lacks something.
     LeftOut,
     /// A target or workload failed; its later samples are missing.
     Failed,
@@ -346,55 +352,55 @@ pub enum NoteKind {
     Remark,
 }
 
-/// One workload in one round, run on every target that is left.
+/// One workload in one round, run on every remaining target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Block {
-    /// Id of the provenance it belongs to.
+    /// The identifier of its provenance.
     pub run: String,
     /// The workload's label.
     pub workload: String,
     /// The round, from 0.
     pub round: u32,
-    /// As in its samples.
+    /// The attempt, as in its samples.
     pub attempt: u32,
-    /// What each target took, in the order in which they were run.
+    /// The times of the targets, in the order of their runs.
     pub cells: Vec<CellTime>,
 }
 
-/// What one workload took on one target, with making and ending the target.
+/// The time of one workload on one target, including making and removing the target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct CellTime {
     /// The target.
     pub target: String,
-    /// Wall-clock seconds of everything.
+    /// Wall-clock seconds in total.
     pub seconds: f64,
     /// Whether it ended without an error.
     pub done: bool,
 }
 
-/// How a comparison ended.
+/// The end of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct End {
-    /// Why it ended.
+    /// The reason.
     pub reason: EndReason,
-    /// Rounds that are whole.
+    /// Number of complete rounds.
     pub rounds: u32,
     /// Wall-clock time of the whole comparison.
     pub elapsed_seconds: u64,
 }
 
-/// Why a comparison ended.
+/// The reason why a comparison ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// All rounds were run.
     Finished,
-    /// Every interval is as narrow as the plan asks, before the most rounds were reached.
+    /// Every interval was as narrow as the plan asks, before the maximum number of rounds.
     Narrow,
-    /// The next round would have passed the plan's time limit.
+    /// The next round would have exceeded the plan's time limit.
     TimeLimit,
-    /// It was asked to stop.
+    /// The run was asked to stop.
     Interrupted,
 }

@@ -39,12 +39,12 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     }
 }
 
-/// Reads the records of a samples file up to the first line that is cut short or damaged: another
-/// host may be writing it, or may have lost power while it was. None where not even the first line
-/// is whole.
+/// Reads the records of a samples file up to the first incomplete or damaged line. Another host may
+/// be writing the file, or may have lost power while writing. Returns no records if the first line
+/// is incomplete.
 ///
 /// # Errors
-/// Where the file can't be read, or a later fslab wrote it.
+/// If the file can't be read, or a later fslab wrote it.
 pub fn read_prefix(path: &Path) -> Result<Vec<Record>> {
     let bytes = fs::read(path).map_err(Error::file(path))?;
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub struct Writer {
     path: PathBuf,
     file: File,
-    /// A new file on a file system without locks is not.
+    /// Whether the file is locked. A new file on a file system without locks is not.
     is_locked: bool,
 }
 
@@ -25,7 +25,7 @@ impl Writer {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         let file = file.map_err(Error::file(path))?;
         match file.try_lock() {
-            // Nobody else has written it, and nobody else can create it.
+            // No other process has written the file, and none can create it.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                 tracing::debug!(%error, "{} is not locked", path.display());
                 Ok(Self { path: path.to_owned(), file, is_locked: false })
@@ -68,7 +68,7 @@ impl Writer {
     }
 }
 
-/// Whether an error means that the file system has no locks, as NFS without a lock manager.
+/// Whether an error means that the file system has no locks, like NFS without a lock manager.
 fn has_no_locks(error: &io::Error) -> bool {
     [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error())
 }
@@ -95,7 +95,7 @@ mod tests {
         assert!(!has_no_locks(&io::Error::from_raw_os_error(libc::EIO)));
     }
 
-    /// The second descriptor is one that a command being started holds until it runs.
+    /// The second descriptor simulates a command that is being started and has inherited the lock.
     #[test]
     fn samples_are_free_at_once_whoever_inherited_their_lock() {
         let scratch = tempfile::tempdir().unwrap();

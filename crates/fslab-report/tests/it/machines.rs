@@ -176,6 +176,6 @@ fn nodes_of_one_boot_are_pooled_as_one_machine() {
     assert_eq!((gate_of_one, gate_of_two), (Outcome::Failed, Outcome::NotDecided));
     assert!((one.ratio - two.ratio).abs() < 1e-9, "{one:?} {two:?}");
     assert!(one.low > 1.0 && one.high < 1.5, "{one:?}");
-    // Two machines tell little of others: Student's interval of two means.
+    // Two machines reveal little about others: Student's interval of two means is wide.
     assert!(two.low < 1.0 && two.high > 1.5, "{two:?}");
 }

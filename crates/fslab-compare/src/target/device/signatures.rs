@@ -1,5 +1,5 @@
-//! What a block device holds: by wipefs(8) of util-linux, which knows them all, and for what is
-//! never erased by its own bytes as well.
+//! Signatures on a block device, found by wipefs(8) of util-linux. Signatures of devices that are
+//! never erased are also searched for here.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,11 +8,12 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// A signature, as wipefs names it.
+/// A signature as wipefs names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signature(String);
 
-/// Bytes at a place: what they show is part of a whole that may be in use elsewhere.
+/// Bytes and their offsets that show that a device is part of a whole, which may be in use
+/// elsewhere.
 const MEMBERS: [(&str, u64, &[u8]); 10] = [
     ("btrfs", 0x10040, b"_BHRfS_M"),
     ("LVM2_member", 0, b"LABELONE"),
@@ -29,7 +30,7 @@ const MEMBERS: [(&str, u64, &[u8]); 10] = [
 /// The magic number of md's superblock.
 const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
 
-/// What md's older superblocks lie before the end of the device, and what that is a multiple of.
+/// Md's older superblocks: their distance before the end of the device, rounded down to a multiple.
 const MD_AT_END: [(u64, u64); 2] = [(8 << 10, 4 << 10), (64 << 10, 64 << 10)];
 
 impl Signature {
@@ -37,7 +38,8 @@ impl Signature {
         &self.0
     }
 
-    /// Of what a device with it is part; such a device is never erased.
+    /// Returns the whole that a device with this signature is part of. Such a device is never
+    /// erased.
     pub fn member_of(&self) -> Option<&'static str> {
         match &*self.0 {
             "btrfs" => Some("Btrfs"),
@@ -50,7 +52,7 @@ impl Signature {
     }
 }
 
-/// The signatures on a device, those of wipefs first.
+/// Returns the signatures on a device, those found by wipefs first.
 pub(super) fn of(path: &Path) -> Result<Vec<Signature>> {
     let mut found = by_wipefs(path)?;
     let file = File::open(path).map_err(Error::file(path))?;

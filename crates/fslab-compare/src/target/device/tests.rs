@@ -1,4 +1,4 @@
-//! Each refusal, on loop devices with names of their own, and that it leaves the device as it was.
+//! Tests of each refusal on loop devices with names of their own; each leaves the device unchanged.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -36,13 +36,13 @@ impl Bench {
         Some(Self { around, plan: DevicePlan { path, erase: Vec::new() }, device, directory })
     }
 
-    /// Hash of all its bytes.
+    /// Returns a hash of all bytes of the device.
     fn hash(&self) -> u32 {
         flush_buffers_of(self.device.file()).unwrap();
         crc32c::crc32c(&fs::read(self.device.path()).unwrap())
     }
 
-    /// It is refused, and nothing on it is changed, whatever serial number is typed.
+    /// Asserts that the device is refused and unchanged, with and without its serial number.
     #[track_caller]
     fn is_always_refused(&mut self, expected: impl Fn(&Refusal) -> bool) {
         let before = self.hash();
@@ -69,7 +69,7 @@ impl Bench {
         assert!(made.status.success(), "{made:?}");
     }
 
-    /// A made-up directory of the device in sysfs.
+    /// Makes a made-up directory of the device in sysfs.
     fn fake_sysfs(&mut self) -> PathBuf {
         let sysfs = self.directory.path().join("sysfs");
         let number = self.device.device_number();
@@ -80,7 +80,7 @@ impl Bench {
     }
 }
 
-/// An empty device is taken, and one that was used here is empty again.
+/// An empty device is claimed, and it is empty again after it was used.
 #[test]
 fn empty_device_is_taken_and_left_empty() {
     let Some(bench) = Bench::new("an empty device") else { return };
@@ -118,7 +118,7 @@ fn mounted_device_is_refused() {
     assert!(Command::new("umount").arg(&place).status().unwrap().success());
 }
 
-/// The partition of a device is another device, as sysfs tells.
+/// A partition is another device, listed in sysfs.
 #[test]
 fn device_with_a_mounted_partition_is_refused() {
     let Some(mut bench) = Bench::new("a mounted partition") else { return };
@@ -138,7 +138,7 @@ fn device_with_a_mounted_partition_is_refused() {
     let expected = partition.device.path().display().to_string();
     bench.is_always_refused(|refusal| *refusal == Refusal::Mounted(expected.clone()));
     assert!(Command::new("umount").arg(&place).status().unwrap().success());
-    // No longer mounted, what it holds counts.
+    // Once it is no longer mounted, the device's content still counts.
     bench.plan.erase.clear();
     let refused = BlockDevice::claim(&bench.plan, &bench.around).unwrap_err().to_string();
     assert!(refused.contains("holds ext4, which would be lost"), "{refused}");
@@ -167,7 +167,7 @@ fn device_that_somebody_has_for_itself_is_refused() {
     bench.is_always_refused(|refusal| *refusal == Refusal::Busy);
 }
 
-/// Parts of md, LVM and Btrfs are told by their bytes.
+/// Parts of md, LVM and Btrfs are recognised by their bytes.
 #[test]
 fn parts_of_md_lvm_and_btrfs_are_refused() {
     let md = &0xa92b_4efc_u32.to_le_bytes();
@@ -190,7 +190,7 @@ fn parts_of_md_lvm_and_btrfs_are_refused() {
     }
 }
 
-/// Anything else that is known is erased only where the serial number is typed.
+/// A device with any other known signature is erased only if its serial number is typed.
 #[test]
 fn signature_asks_for_the_serial_number() {
     let Some(mut bench) = Bench::new("a signature") else { return };
@@ -211,8 +211,8 @@ fn signature_asks_for_the_serial_number() {
     }
 }
 
-/// The number that the driver tells comes before the one in the name; a partition's name ends in
-/// its own number.
+/// The serial number of the driver has precedence over the one in the name. The name of a partition
+/// ends in the partition's number.
 #[test]
 fn serial_numbers_are_those_of_the_driver() {
     let directory = tempfile::tempdir().unwrap();

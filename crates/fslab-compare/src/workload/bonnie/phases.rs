@@ -1,4 +1,4 @@
-//! The single phases of Bonnie, and what the file holds after them.
+//! The phases of Bonnie, and checks of the file after them.
 
 use super::{Bonnie, CHUNK_BLOCKS, PATH};
 use crate::error::Result;
@@ -11,17 +11,17 @@ use crate::workload::program::directory;
 use crate::workload::random_access::Accesses;
 use fslab_stats::Stopwatch;
 
-/// The buffer of `putc` and `getc`.
+/// The buffer size of `putc` and `getc`.
 const BUFFER: usize = 4096;
 
-/// What rewriting does to the first byte of each piece.
+/// The change to the first byte of each rewritten piece.
 const CHANGE: u8 = 0x5A;
 
 /// The file of [`Bonnie::write_characters`].
 const CHARACTERS: &str = "bonnie-characters";
 
 impl Bonnie {
-    /// The contents of a file from `start` to `end`, in pieces of at most `length` bytes.
+    /// Returns the contents of a file of `size` bytes, in pieces of at most `length` bytes.
     fn pieces<'a>(
         &self,
         chunk: &'a [u8],
@@ -35,7 +35,7 @@ impl Bonnie {
         })
     }
 
-    /// Byte after byte into a buffer that is written when it is full, as `putc` does.
+    /// Copies bytes one by one into a buffer and writes it when it is full, as `putc` does.
     pub(super) fn put(&self, timed: &mut Timed<'_>, size: u64, create: bool) -> Result<()> {
         let tree = timed.tree();
         let file = if create { tree.create(PATH)? } else { tree.open(PATH, Access::Write)? };
@@ -52,7 +52,7 @@ impl Bonnie {
         self.finish_writing(timed, file, size)
     }
 
-    /// A system call for every byte.
+    /// Writes every byte with a system call of its own.
     pub(super) fn write_characters(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let file = timed.tree().create(CHARACTERS)?;
         let mut stopwatch = Stopwatch::start();
@@ -72,7 +72,7 @@ impl Bonnie {
         session.tree()?.remove(CHARACTERS)
     }
 
-    /// Checks that a file holds what it was first written with.
+    /// Checks that a file has its first contents.
     pub(super) fn verify_file(&self, session: &Session<'_>, path: &str, size: u64) -> Result<()> {
         let append = |sum, (_, piece): (u64, &[u8])| crc32c::crc32c_append(sum, piece);
         let expected = self.pieces(&self.first, size, self.block).fold(0, append);
@@ -103,7 +103,7 @@ impl Bonnie {
         self.finish_writing(timed, file, size)
     }
 
-    /// Every piece read, changed and written back.
+    /// Reads, changes and writes back every piece.
     pub(super) fn rewrite(&self, timed: &mut Timed<'_>, size: u64, length: u64) -> Result<()> {
         let file = timed.tree().open(PATH, Access::ReadWrite)?;
         let mut buffer = vec![0; length as usize];
@@ -127,7 +127,7 @@ impl Bonnie {
         timed.flush()
     }
 
-    /// Byte after byte out of a buffer, as `getc` does.
+    /// Takes bytes one by one out of a buffer, as `getc` does.
     pub(super) fn get(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let file = timed.open_for_reading(PATH)?;
         let mut buffer = vec![0; BUFFER];
@@ -158,7 +158,8 @@ impl Bonnie {
         Ok(())
     }
 
-    /// The first byte of each 1024 was changed once, and that of each block a second time: back.
+    /// Checks that the first byte of each 1024 was changed once. That of each block was changed
+    /// twice and thus has its first value.
     pub(super) fn verify_rewritten(&self, session: &Session<'_>, size: u64) -> Result<()> {
         let mut expected = 0;
         for (offset, piece) in self.pieces(&self.first, size, 1024) {
@@ -170,7 +171,7 @@ impl Bonnie {
         content::verify(session.tree()?, PATH, expected)
     }
 
-    /// The third part, by processes or threads.
+    /// The third part, with processes or threads.
     pub(super) fn seek(
         &self,
         session: &mut Session<'_>,
@@ -180,7 +181,7 @@ impl Bonnie {
     ) -> Result<()> {
         let phase = Phase::new(name).size(size);
         let visits = accesses.iter().map(|worker| worker.visits).sum();
-        // What is written is read before.
+        // A block is read before it is written.
         let counted = |timed: &mut Timed<'_>, directions| {
             timed.record_directions(["read", "rewrite"], directions);
             timed.count(visits, visits * self.block);

@@ -1,5 +1,5 @@
-//! A source tree made from a seed: units of functions, and programs that print a number which is
-//! known beforehand. In C it has a configure script that probes, and a Makefile.
+//! A source tree made from a seed: units of functions, and programs that print a known number. A C
+//! tree has a configure script with probes, and a Makefile.
 
 mod rust;
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const FUNCTIONS: usize = 24;
 const PROGRAMS: u64 = 5;
 
-/// Headers and functions the probes ask for; the last ones of each do not exist.
+/// Headers and functions for the probes; the last ones of each list do not exist.
 const HEADERS: [&str; 10] = [
     "stdio.h",
     "stdlib.h",
@@ -32,7 +32,7 @@ const HEADERS: [&str; 10] = [
 const CALLS: [&str; 8] =
     ["memcpy", "strlen", "open", "stat", "getpid", "fork", "clnt_spcreateerror", "plock2"];
 
-/// What a tree is made of.
+/// The parameters of a made tree.
 #[derive(Clone, Debug)]
 pub(super) struct SourceTree {
     pub seed: u64,
@@ -41,7 +41,7 @@ pub(super) struct SourceTree {
     pub language: Language,
 }
 
-/// What it is written in.
+/// The language of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     C,
@@ -57,7 +57,7 @@ impl fmt::Display for Language {
     }
 }
 
-/// `x = (x * factor + summand) ^ (x >> shift)`, so many times.
+/// Computes `x = (x * factor + summand) ^ (x >> shift)` a number of times.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     factor: u32,
@@ -121,7 +121,7 @@ impl SourceTree {
             .map_err(Error::file(&configure))
     }
 
-    /// Every program, where it is built, and what it prints.
+    /// Returns the path of every built program, and the number that it prints.
     pub fn programs(&self) -> Vec<(String, u64)> {
         let run = |program: u64| {
             let functions = (0..self.units).flat_map(|unit| self.functions(unit));
@@ -187,7 +187,8 @@ impl SourceTree {
         )
     }
 
-    /// As autoconf's: each probe writes a small source, compiles or links it, and removes both.
+    /// Returns a configure script like autoconf's. Each probe writes a small source, compiles and
+    /// links it, and removes both files.
     fn configure(&self) -> String {
         let mut text = "#!/bin/sh\n# Probes what the system has and writes config.h.\n\
             probe() {\n    if cc -o conftest conftest.c >/dev/null 2>&1; then\n        \
@@ -212,7 +213,7 @@ impl SourceTree {
     }
 }
 
-/// Writing to a string can't fail.
+/// Appends to a string, which can't fail.
 fn add(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).unwrap_or_default();
 }

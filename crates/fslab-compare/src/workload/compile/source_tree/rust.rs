@@ -1,4 +1,4 @@
-//! The tree as a Rust package without dependencies.
+//! Writes the tree as a Rust package without dependencies.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Function, PROGRAMS, SourceTree, add};
 use crate::error::{Error, Result};
 
-/// It is a workspace of its own, whatever the target lies below.
+/// The manifest. The package is a workspace of its own, even if the target is below another one.
 const MANIFEST: &str = "[package]\nname = \"made\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n\
                         [workspace]\n";
 
