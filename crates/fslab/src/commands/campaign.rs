@@ -31,7 +31,7 @@ enum Action {
     Submit(submit::Args),
 }
 
-/// A campaign.
+/// The directory of a campaign.
 #[derive(Debug, clap::Args)]
 struct Directory {
     /// The directory of the campaign
