@@ -31,7 +31,7 @@ enum Action {
     Submit(submit::Args),
 }
 
-/// The directory of a campaign.
+/// A campaign.
 #[derive(Debug, clap::Args)]
 struct Directory {
     /// The directory of the campaign

@@ -37,7 +37,7 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// A profile, with the values that the user replaces.
+/// A profile with what a user wants otherwise.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Chosen {
     /// Size of the file system
