@@ -96,7 +96,7 @@ pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
 /// Checks that the present user can make files in a directory.
 ///
 /// # Errors
-/// The directory can't be written, or is none.
+/// It can't be written, or it is not a directory.
 pub fn check_writable(directory: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let access = Access::WRITE_OK | Access::EXEC_OK;

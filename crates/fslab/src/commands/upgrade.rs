@@ -101,8 +101,8 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     stream.set_read_timeout(Some(time_max))?;
     writeln!(stream, "{question}").context("asking the daemon")?;
     let mut answer = String::new();
-    // This does not read to the end of the stream, which comes only when the next daemon closes
-    // this daemon's files.
+    // This reads only one line. The stream ends only when the next daemon closes this daemon's
+    // files.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
     told.read_line(&mut answer).context("asking the daemon")?;
     Ok(answer.trim_end().to_owned())

@@ -2,8 +2,7 @@
 //!
 //! The daemon is this program again, with its standard output as a pipe to the starter. It writes
 //! one line when the mount works, and then detaches from the terminal and the pipe. If it fails
-//! earlier, its message has gone to the shared standard error and its exit code becomes the
-//! starter's.
+//! earlier, its message is on the shared standard error, and its exit code becomes the starter's.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

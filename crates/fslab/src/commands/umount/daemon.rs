@@ -128,9 +128,9 @@ impl Daemon {
     }
 }
 
-/// Returns a process with a descriptor of the wanted connection number. Before it come two values.
-/// The first is whether the connection still has its mount; `None` if the kernel does not allow a
-/// check. The second is the start time of the process, in clock ticks since boot.
+/// Returns a process that has a descriptor with the wanted connection number, as the last element.
+/// The first element is whether the connection still has its mount; `None` if the kernel does not
+/// allow a check. The second is the start time of the process, in clock ticks since boot.
 fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();

@@ -33,7 +33,8 @@ pub enum Form {
     },
 }
 
-/// A new file system. Fields are dropped in this order, so users come before what they use.
+/// A new file system. Fields are dropped in this order, so each user precedes the field that it
+/// uses.
 pub struct Ground {
     /// The target of the workload.
     pub file_system: Arc<dyn FileSystem>,
