@@ -1,5 +1,5 @@
-//! Translates the calls of mount(8) and umount(8) for a line of /etc/fstab such as `/data
-//! /mnt/data  fslab  layer=null,ro  0 0`.
+//! Translates the calls of mount(8) and umount(8) for a line of /etc/fstab such as
+//! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
 //!
 //! `mount.fslab` is also installed as `mount.fuse.fslab`, for `mount -t fuse.fslab`. mount(8)
 //! passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) gets the type

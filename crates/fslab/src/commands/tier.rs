@@ -347,8 +347,8 @@ fn own_tree(path: &Path) -> Result<HostFs> {
     Ok(tree)
 }
 
-/// Returns the error for an argument that can't be used, perhaps only not by this user, or that
-/// failed.
+/// Returns an error with the exit code of its cause: the argument is unusable, the user lacks a
+/// privilege, or an operation failed.
 fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
     Code::of_io(&error).error(format!("{what}: {error}"))
 }

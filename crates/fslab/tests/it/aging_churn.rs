@@ -67,7 +67,8 @@ fn counted(derived: &str, word: &str) -> u64 {
     rest.split([',', '\n']).next().unwrap().parse().unwrap()
 }
 
-/// Whether a program was run, successfully; prints a skip message if it is not installed.
+/// Runs a program, which must succeed. Prints a skip message and returns `false` if it is not
+/// installed.
 #[track_caller]
 fn done(command: &mut Command, test: &str) -> bool {
     match command.output() {

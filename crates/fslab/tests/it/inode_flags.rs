@@ -124,8 +124,8 @@ fn the_kernel_refuses_flags_to_callers_without_the_right() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "chattr", flag]);
         command.arg(&file).output().unwrap()
     };
-    // A user may not change flags of others' files, nor set flags that need CAP_LINUX_IMMUTABLE on
-    // his own files.
+    // A user may not change flags of others' files. On own files, flags that need
+    // CAP_LINUX_IMMUTABLE are refused.
     assert!(!as_user("+d").status.success());
     std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
     assert!(as_user("+d").status.success());

@@ -217,7 +217,7 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
 }
 
 /// A thread of the daemon waits in the kernel until pages are written back. Only the next daemon
-/// can do that, because the kernel does not report the end of the first one.
+/// writes them back, but the kernel does not report the end of the first one.
 #[test]
 fn a_daemon_that_can_not_end_is_replaced() {
     require_mounting!();

@@ -113,7 +113,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Fails after a signal. Owners of files then remove them.
+    /// Fails after a signal. The temporary directory is then removed when it is dropped.
     fn check(&self) -> Result<()> {
         ensure!(!self.interrupt.is_raised(), "interrupted; nothing is left");
         Ok(())

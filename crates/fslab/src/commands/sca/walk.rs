@@ -28,8 +28,8 @@ pub struct Walk<'a, F> {
 pub struct Outcome {
     /// Files in directories that are not stored files.
     pub plain_files: u64,
-    /// Stored files. This includes empty files, because layers store empty files so; the function
-    /// is not called for them.
+    /// Stored files. This includes empty files, because layers store empty content that way. The
+    /// function is not called for them.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,

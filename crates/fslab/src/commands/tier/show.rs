@@ -92,7 +92,7 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
 struct Shown {
     detail: Detail,
     progress: Progress,
-    /// Events, except for an end without an error.
+    /// Number of events, except for an end without an error.
     told: u64,
     problems: u64,
     /// Files and bytes, by what was done.

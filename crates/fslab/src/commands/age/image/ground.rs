@@ -116,8 +116,8 @@ impl Image {
 /// Checks in advance whether such a file system of `size` bytes can be made, as far as possible.
 ///
 /// # Errors
-/// A file system of the kernel is mounted, which needs root. The engine can't make it with these
-/// options.
+/// A file system of the kernel must be mounted, and the user is not root. The engine can't make it
+/// with these options.
 pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
         Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),
