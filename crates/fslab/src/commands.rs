@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand, each with its `Args` and `run`.
+//! The command line: one file per subcommand, each with its `Args` and `run`.
 
 use std::ffi::OsString;
 
@@ -92,7 +92,7 @@ enum Command {
     Worker(worker::Args),
 }
 
-/// Ends the process with the help that was asked for, or with a line that says what is wrong.
+/// Ends the process with the requested help, or with one line that describes the usage error.
 fn end(error: &clap::Error) -> ! {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if is_help || !error.use_stderr() {
@@ -108,10 +108,11 @@ pub fn command() -> clap::Command {
 }
 
 impl Cli {
-    /// Reads the command line, also that of `mount.fslab`, as which mount(8) calls the program.
-    /// Ends the process where there is nothing to run: after `--help`, and on a usage error.
+    /// Parses the command line, including that of `mount.fslab`, the name by which mount(8) calls
+    /// the program. Ends the process if there is nothing to run: after `--help`, and on a usage
+    /// error.
     pub fn from_command_line() -> Self {
-        // Prints candidates and ends, where the script of a shell asks for them.
+        // If the completion script of a shell asks for candidates, this prints them and ends.
         CompleteEnv::with_factory(command).var(completions::VARIABLE).complete();
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let parsed = command().try_get_matches_from(fstab::translate(arguments));

@@ -1,4 +1,4 @@
-//! The exit codes, listed once.
+//! The exit codes, defined in one place.
 
 use std::error::Error;
 use std::num::ParseIntError;
@@ -6,21 +6,21 @@ use std::num::ParseIntError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use fslab_vfs::Errno;
 
-/// How a run of `fslab` ended.
+/// The result of a run of `fslab`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// All was done.
+    /// Everything was done.
     Success = 0,
-    /// Something went wrong while doing it.
+    /// An operation failed.
     Failure = 1,
-    /// The arguments do not parse: one that is not known, or one too few.
+    /// The arguments do not parse: one is unknown or missing.
     Usage = 2,
-    /// What was given can't be used: an unknown layer, a wrong key in a plan, a busy directory.
+    /// The input can't be used: an unknown layer, a wrong key in a plan, a busy directory.
     BadInput = 3,
-    /// The machine lacks what is needed: a tool, a privilege, a kernel feature, a free device.
+    /// The machine lacks something: a tool, a privilege, a kernel feature, a free device.
     Missing = 4,
-    /// All was measured, and a gate of `--fail-if` failed.
+    /// Everything was measured, and a gate of `--fail-if` failed.
     Regression = 5,
 }
 
@@ -38,7 +38,7 @@ pub const TABLE: &[(u8, &str)] = &[
     (5, "A gate of `fslab compare --fail-if` failed."),
 ];
 
-/// An error that knows its exit code; every other error is a [`Code::Failure`].
+/// An error with an exit code; every other error is a [`Code::Failure`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Coded {
@@ -48,45 +48,45 @@ pub struct Coded {
     pub message: String,
 }
 
-/// Ends a function with an error of a code, which stands before the message of a `bail!`.
+/// Returns an error with a code. The code precedes the message, which is as for `bail!`.
 macro_rules! bail_as {
     ($code:ident, $($text:tt)*) => {
         return Err($crate::exit::Code::$code.error(format!($($text)*)))
     };
 }
 
-/// Another fslab uses an image.
+/// The error that another fslab uses an image.
 #[derive(Debug, thiserror::Error)]
 #[error("the image {image} is in use by another fslab")]
 pub struct InUse {
-    /// The image, as it was named.
+    /// The image, as the user named it.
     pub image: String,
 }
 
 impl Code {
-    /// An error of this code; the message is one line: what, where, and what to do.
+    /// Returns an error with this code. The message is one line: what, where, and what to do.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }
 
-    /// The exit code of an error.
+    /// Returns the exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
     }
 
-    /// The exit code of a file or directory that was named and can't be used.
+    /// Returns the exit code for a named file or directory that can't be used.
     pub fn of_io(error: &std::io::Error) -> Self {
         Errno::from_io_error(error).map_or(Self::Failure, of_errno)
     }
 
-    /// The code of a number; of one that is none of these, that something went wrong.
+    /// Returns the code with a number; an unknown number is a failure.
     pub fn numbered(number: u8) -> Self {
         let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing, Self::Regression];
         codes.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failure)
     }
 
-    /// The exit code of arguments that were refused: a value that can't be used is no other thing
-    /// for being found out early.
+    /// Returns the exit code for refused arguments. A value that can't be used is bad input, even
+    /// if it is found while parsing.
     pub fn of_usage(error: &clap::Error) -> Self {
         let value = error.get(ContextKind::InvalidValue);
         let is_given = matches!(value, Some(ContextValue::String(text)) if !text.is_empty());
@@ -98,7 +98,7 @@ impl Code {
     }
 }
 
-/// The table: which error of which library means which code.
+/// The table of exit codes for the errors of all libraries.
 fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
     fn of<E: Error + 'static>(
         cause: &(dyn Error + 'static),
@@ -120,7 +120,7 @@ fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
         .or_else(|| of(cause, code_of_campaign))
 }
 
-/// Whether another fslab uses what was to be used.
+/// Whether the error is that another fslab uses the requested file or directory.
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let layers = match cause.downcast_ref() {
@@ -139,7 +139,7 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     match error {
         Error::Leaf { source, .. } => Some(of_errno(source.errno())),
         Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
-        // Its cause tells.
+        // The cause determines the code.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         _ => Some(Code::BadInput),
     }
@@ -194,7 +194,8 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
     }
 }
 
-/// What was named is not there or is in the way; or a privilege is lacking.
+/// Returns the code of a system error: the named file is missing or in the way, or a privilege is
+/// missing.
 fn of_errno(errno: Errno) -> Code {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::EXIST => Code::BadInput,
@@ -216,7 +217,7 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
     match error {
         Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
         Error::NoProgram { .. } => Some(Code::Missing),
-        // Its cause tells.
+        // The cause determines the code.
         Error::Engine(_) => None,
         _ => Some(Code::BadInput),
     }
@@ -226,8 +227,8 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
-        // The helper of ordinary users is not installed, or this user may not mount: the kernel's
-        // own answers have no text.
+        // The helper of ordinary users is not installed, or this user may not mount. The kernel's
+        // own errors have no text.
         Error::Mount { source, .. } if source.get_ref().is_some() => match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Code::Missing,
             _ => Code::Failure,
@@ -278,8 +279,8 @@ fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
     }
 }
 
-/// An error with its causes on one line. A cause that the message before it tells already is not
-/// told again.
+/// Formats an error with its causes on one line. A cause is left out if the text before already
+/// ends with it.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -293,7 +294,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
     without_numbers(&line)
 }
 
-/// A message without the numbers that the standard library adds to those of the system.
+/// Removes the numbers that the standard library adds to system errors.
 fn without_numbers(line: &str) -> String {
     let mut parts = line.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -303,7 +304,7 @@ fn without_numbers(line: &str) -> String {
     })
 }
 
-/// What is wrong with arguments, on one line and in plain words.
+/// Formats a usage error on one line and in plain words.
 pub fn line_of_usage(error: &clap::Error) -> String {
     let told = error.render().to_string();
     let told = told.strip_prefix("error: ").unwrap_or(&told);
@@ -323,7 +324,7 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     }
 }
 
-/// The command that was called, by the line of usage that belongs to an error.
+/// Returns the called command, from the usage line of an error.
 fn command_of(error: &clap::Error) -> String {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let is_name = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_lowercase());

@@ -1,4 +1,5 @@
-//! The layers that are not fslab-layers' own: what joins the tiering engine to stacks.
+//! The layers that are not part of fslab-layers, and the connection of the tiering engine to
+//! stacks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +27,11 @@ use fslab_vfs::{
 use crate::exit::Code;
 use crate::programs::Running;
 
-/// All of them.
+/// All these layers.
 pub const FOREIGN: &[LayerSpec] =
     &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
 
-/// Kinds of archives that are not fslab-tier's own.
+/// Kinds of archives that are not part of fslab-tier.
 pub const FOREIGN_ARCHIVES: &[&ArchiveKindSpec] = &[&fslab_s3::SPEC];
 
 const TIER: LayerSpec = LayerSpec {
@@ -141,7 +142,7 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = context.leaf_options().read_only;
-    // The daemon that had the tree may have closed it since this one looked.
+    // An earlier daemon of the tree may have closed it since this daemon first looked.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
         opened.map_err(|error| refused(format!("can't open the tree's root: {error}")))?;
@@ -163,7 +164,7 @@ fn open(
         ..home.settings()
     };
     if let Some(inherited) = &context.leaf_options().inherited {
-        // The tree is ours already, and with it what the daemon before used.
+        // This daemon has taken over the tree, and the files that the earlier daemon used.
         for path in home.locked_files() {
             let closed = inherited.close_file(&path);
             closed.map_err(|error| refused(format!("{}: {error}", path.display())))?;
@@ -177,10 +178,10 @@ fn open(
     Ok(tier)
 }
 
-/// The home that a tree was given to.
+/// Returns the home that a tree was given to.
 ///
 /// # Errors
-/// Where it was given to none.
+/// The tree was given to no home.
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mark = Marks::of_this_process().read_tree(tree);
@@ -195,19 +196,19 @@ fn refused(what: String) -> fslab_tier::Error {
     fslab_tier::Error::Refused { what }
 }
 
-/// The tree of an ordinary user's tier, of which only an engine opens the root.
+/// Returns the tree of an ordinary user's tier, whose root only an engine opens.
 pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
     let is_tier = |layer: &LayerChoice| layer.spec().name == TIER.name;
     let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
     leaf.directory().filter(|_| is_owners).map(PathBuf::as_path)
 }
 
-/// Opens the root of an ordinary user's tree to its owner, as a mount needs it.
+/// Opens the root of an ordinary user's tree to its owner, as a mount requires.
 ///
 /// # Errors
-/// Where the mount is read-only, which opens nothing; what the file system answers.
+/// The root is closed and the mount is read-only, which opens nothing. Errors of the file system.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
-    // What can't be opened at all is refused by the checks of the mount.
+    // The checks of the mount refuse a directory that can't be opened at all.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
     let (marks, shown) = (Marks::of_this_process(), tree.display());
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
@@ -221,7 +222,7 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     opened.with_context(|| format!("can't open {shown}"))
 }
 
-/// Closes the root of an ordinary user's tree again that no engine uses.
+/// Closes the root of an ordinary user's tree again, if no engine uses it.
 pub fn close_owners_tree(tree: &Path) {
     let marks = Marks::of_this_process();
     let close = || -> fslab_vfs::Result<()> {
@@ -230,7 +231,7 @@ pub fn close_owners_tree(tree: &Path) {
             return Ok(());
         }
         match root.lock_tree(LockMode::Shared) {
-            // The program that uses the tree closes it.
+            // The program that uses the tree will close it.
             Err(error) if error.errno() == Errno::BUSY => Ok(()),
             claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
         }
@@ -241,7 +242,7 @@ pub fn close_owners_tree(tree: &Path) {
     }
 }
 
-/// Clocks and random numbers of this program, for the engine.
+/// Returns clocks and random numbers of this program for the engine.
 pub fn around(context: &fslab_layers::StackContext) -> Environment {
     Environment {
         clock: context.clock(),
@@ -271,7 +272,7 @@ impl Identities for Drawn {
     }
 }
 
-/// Does what users ask of a mounted tier.
+/// Executes users' commands on a mounted tier.
 struct TierService(Arc<Tier>);
 
 impl Service for TierService {
@@ -299,7 +300,7 @@ impl Service for TierService {
     }
 }
 
-/// What is told last of what was asked.
+/// Returns the last event of a command.
 pub fn ended(done: fslab_tier::Result<()>) -> Event {
     match done.map_err(anyhow::Error::new) {
         Ok(()) => Event::End { error: None, code: Code::Success as u8 },
@@ -307,7 +308,8 @@ pub fn ended(done: fslab_tier::Result<()>) -> Event {
     }
 }
 
-/// A request that is cancelled when a flag is set: a thread looks, until the request is dropped.
+/// Returns a request that is cancelled when a flag is set. A thread polls the flag until the
+/// request is dropped.
 fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
     const LOOK_EVERY: Duration = Duration::from_millis(10);
     let (cancelled, alive) = (Arc::new(AtomicU64::new(0)), Arc::new(()));

@@ -1,4 +1,4 @@
-//! The leaves that are not fslab-layers' own: what joins the ext2 engine to stacks.
+//! The leaves that are not part of fslab-layers, and the connection of the ext2 engine to stacks.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -13,16 +13,16 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, InUse};
 
-/// How often changed metadata of a mounted image is written, at least.
+/// Maximum interval between two writes of a mounted image's changed metadata.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
-/// The least memory for metadata that can be asked for, in bytes.
+/// Minimum memory for metadata that can be requested, in bytes.
 const CACHE_MIN: u64 = 1 << 20;
-/// Between these lies what is taken where nothing is asked for.
+/// Bounds of the default memory for metadata, in bytes.
 const CACHE_DEFAULT_MIN: u64 = 64 << 20;
 const CACHE_DEFAULT_MAX: u64 = 1 << 30;
 
-/// All of them.
+/// All these leaves.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
@@ -33,22 +33,22 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         stability: Stability::Experimental,
     },
     scheme: "ext2:",
-    // Its error keeps its exit code.
+    // The conversion keeps the exit code of the error.
     open: |argument, options| {
         open_leaf(argument, options)
             .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
     },
 }];
 
-/// What stands for a new file system in memory.
+/// The name of a new file system in memory.
 const MEMORY: &str = "memory";
 
-/// What a leaf's text asks for.
+/// The options in a leaf's text.
 #[derive(Debug)]
 struct Wanted<'a> {
     image: &'a Path,
     options: VolumeOptions,
-    /// Of a file system in memory, in bytes.
+    /// Size of a file system in memory, in bytes.
     size: Option<u64>,
     bytes_per_inode: Option<u32>,
 }
@@ -59,8 +59,8 @@ impl Wanted<'_> {
     }
 }
 
-/// An image that must not change is not written to even to free what removed files left, and may
-/// have features that allow only reading.
+/// Opens a leaf. A read-only image is not written at all, not even to free the space of removed
+/// files. It may have features that only allow reading.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;
@@ -75,10 +75,10 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
     Ok(ext2)
 }
 
-/// Checks that the present user can write to a leaf, and that no other program uses it.
+/// Checks that the present user can write to a leaf, and that no other program uses its image.
 ///
 /// # Errors
-/// Why not.
+/// The leaf can't be written, or its image is in use.
 pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
     match leaf {
         Leaf::Directory(path) => check_writable(path),
@@ -93,7 +93,7 @@ pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
 /// Checks that the present user can make files in a directory.
 ///
 /// # Errors
-/// Why not.
+/// It can't be written, or it is not a directory.
 pub fn check_writable(directory: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let access = Access::WRITE_OK | Access::EXEC_OK;
@@ -107,7 +107,8 @@ pub fn check_writable(directory: &Path) -> Result<()> {
     })
 }
 
-/// A new file system, which goes with the mount. Large by default: only what is used takes memory.
+/// Makes a new file system, which ends with the mount. It is large by default, because only used
+/// blocks take memory.
 fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     const SIZE: u64 = 4 << 30;
     let device = Arc::new(MemoryDevice::new(wanted.size.unwrap_or(SIZE)));
@@ -119,14 +120,15 @@ fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-/// The image, and the options behind its question mark. A file of this whole name has no options.
+/// Returns the image, and the options after its question mark. A file with this whole name has no
+/// options.
 pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
     parts.map_or((whole, None), |(image, options)| (Path::new(image), Some(options)))
 }
 
-/// The image and how it is to be used.
+/// Parses the image and its options.
 fn parse(argument: &str) -> Result<Wanted<'_>> {
     let (image, pairs) = image_and_options(argument);
     let mut options = VolumeOptions::default();
@@ -148,7 +150,7 @@ fn parse(argument: &str) -> Result<Wanted<'_>> {
     Ok(wanted)
 }
 
-/// Takes an option; `None` where it is none, or its value does not fit.
+/// Applies an option; returns `None` if it is unknown, or its value is invalid.
 fn set(wanted: &mut Wanted<'_>, pair: &str) -> Option<()> {
     let is_in_memory = wanted.is_in_memory();
     let options = &mut wanted.options;
@@ -171,26 +173,27 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Option<()> {
     Some(())
 }
 
-/// Bounds the memory for metadata: half for what was changed, half for what was only read.
+/// Limits the memory for metadata: half for changed metadata, half for metadata that was only read.
 fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
     let half = usize::try_from(bytes / 2).ok().filter(|half| *half as u64 >= CACHE_MIN / 2)?;
     (options.dirty_bytes_max, options.clean_bytes_max) = (half, half);
     Some(())
 }
 
-/// A sixteenth of the machine's memory. Names of a directory come in the order of their hashes: one
-/// that is larger than the cache costs a block read and one written for each of them.
+/// Returns the default cache size, a sixteenth of the machine's memory. A directory lists names in
+/// the order of their hashes. If it is larger than the cache, each name costs a block read and a
+/// block write.
 fn cache_bytes() -> u64 {
     (memory_bytes() / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
 }
 
-/// The machine's memory.
+/// Returns the machine's memory in bytes.
 pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
-/// Opens an image, which nobody else of this house has open.
+/// Opens an image that no other fslab has open.
 pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     let device = open_device(image, options.read_only)?;
     let ext2 = Ext2::open(Arc::new(device), options.clone());
@@ -204,20 +207,20 @@ pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     Ok(ext2)
 }
 
-/// A file or device, and the part of it that is meant.
+/// A file or device, and the chosen part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The file or device.
     pub file: &'a Path,
-    /// Where the part begins, in bytes.
+    /// The start of the part, in bytes.
     pub start: u64,
-    /// How long it is; `None` for all that follows.
+    /// The length of the part; `None` for everything from the start.
     pub length: Option<u64>,
 }
 
 impl<'a> Part<'a> {
-    /// Reads `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`, sizes as `1MiB` or in bytes. A file
-    /// whose name only looks like this is taken as it is.
+    /// Parses `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`, with sizes such as `1MiB` or in
+    /// bytes. If a file has this whole name, that file is meant.
     pub fn parse(image: &'a Path) -> Self {
         let whole = Self { file: image, start: 0, length: None };
         let text = image.to_str().filter(|_| !image.exists());
@@ -231,7 +234,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Opens the file or device and locks it: two engines on one image would ruin it.
+/// Opens and locks the file or device, because two engines would destroy an image.
 pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
     let part = Part::parse(image);
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -264,7 +267,8 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
         .map_err(|_outside| Code::BadInput.error(format!("{shown}: there are only {size} bytes")))
 }
 
-/// What nobody syncs must not wait for ever. The thread ends with the file system.
+/// Starts a thread that writes back changes regularly, even if nobody syncs. The thread ends with
+/// the file system.
 fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
     let ext2: Weak<Ext2> = Arc::downgrade(ext2);
     let work = move || loop {

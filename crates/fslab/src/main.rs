@@ -1,4 +1,4 @@
-//! The `fslab` command: parses its arguments, runs one subcommand, turns an error into one line
+//! The `fslab` command: parses its arguments, runs one subcommand, and turns an error into one line
 //! and an exit code.
 
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
-//! Standard output: what a command tells. Whoever reads it may have read enough
-//! (`fslab ... | head -1`): what comes then is left unsaid, and work that must be ended is ended.
-//! Any other failure to write ends the command as failed, also where the text was only said.
+//! Standard output: the text that a command prints.
+//!
+//! A reader may close the pipe early (`fslab ... | head -1`). Later output is then discarded, and
+//! work that must be completed is still completed. After any other write error the command fails,
+//! even if `say!` ignored the error.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -13,34 +15,34 @@ use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 /// Columns of tables that are not printed on a terminal.
 const WIDTH: u16 = 120;
 
-/// A terminal that says it is narrower does not know its width.
+/// Minimum width of a terminal, in columns. A terminal that reports less does not know its width.
 const WIDTH_MIN: u16 = 30;
 
-/// The first failure to write.
+/// The first write error.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Says a line, or nothing more once that failed: [`ended`] tells it then.
+/// Prints a line. Prints nothing after a write error, which [`ended`] reports.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::output::print(format_args!("{}\n", format_args!($($text)*)))
     };
 }
 
-/// Says a text as it is.
+/// Prints a text as it is.
 pub fn print(text: impl Display) {
     if !has_failed() {
-        // A failure is noted by the writer.
+        // The writer records an error.
         write!(output(), "{text}").ok();
     }
 }
 
-/// Whether nobody reads any more, or nothing can be written.
+/// Whether writing failed: the reader closed the pipe, or nothing can be written.
 pub fn has_failed() -> bool {
     FAILURE.get().is_some()
 }
 
-/// A line for terminals: control characters, as names of files may have, are told as `\xNN`, and
-/// then each backslash twice, unless the line has such escapes already.
+/// Escapes a line for terminals. Control characters, which file names may contain, become `\xNN`.
+/// Each backslash is then doubled, unless the line already has such escapes.
 pub fn harmless(line: &str) -> Cow<'_, str> {
     if !line.contains(char::is_control) {
         return Cow::Borrowed(line);
@@ -58,12 +60,12 @@ pub fn harmless(line: &str) -> Cow<'_, str> {
     Cow::Owned(told.collect())
 }
 
-/// A text up to the end of its first sentence or clause.
+/// Returns a text up to the end of its first sentence or clause.
 pub fn first_sentence(text: &str) -> &str {
     text.split(['.', ';', '\n']).next().unwrap_or(text)
 }
 
-/// A table without lines, as wide as the terminal at most.
+/// Returns a table without lines, at most as wide as the terminal.
 pub fn plain_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     let dynamic = ContentArrangement::Dynamic;
@@ -71,7 +73,7 @@ pub fn plain_table(header: impl Into<Row>) -> Table {
     table
 }
 
-/// Prints a table of which all columns but the first hold figures, without blanks at line ends.
+/// Prints a table without blanks at line ends. All columns but the first are right-aligned.
 pub fn print_figures(mut table: Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -84,12 +86,12 @@ pub fn may_have_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints a table without blanks at line ends. Where no terminal says how wide lines may be, the
-/// variable `COLUMNS` does, or they are at most [`WIDTH`] wide.
+/// Prints a table without blanks at line ends. Without a terminal that reports its width, the
+/// variable `COLUMNS` sets the width, or else it is [`WIDTH`].
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
     if !may_have_colour() {
-        // The width is that of the terminal all the same.
+        // The width of the terminal still applies.
         if let Some(width) = table.width() {
             table.set_width(width);
         }
@@ -102,12 +104,12 @@ pub fn print_table(table: &Table) {
     table.to_string().lines().for_each(|line| say!("{}", line.trim_end()));
 }
 
-/// Standard output, for what is written piece by piece: its errors end the work.
+/// Returns standard output for text that is written piece by piece. The caller must handle errors.
 pub fn output() -> Output {
     Output(io::stdout().lock())
 }
 
-/// Writes to standard output, and notes its first failure.
+/// Writes to standard output and records the first error.
 pub struct Output(StdoutLock<'static>);
 
 impl Output {
@@ -128,9 +130,10 @@ impl Write for Output {
     }
 }
 
-/// How a command ended, given what became of its output.
+/// Returns the result of a command, taking errors of standard output into account. A closed pipe is
+/// not a failure.
 pub fn ended(result: Result<()>) -> Result<()> {
-    // Noted.
+    // The writer has recorded an error.
     output().flush().ok();
     match (FAILURE.get(), result) {
         (None, result) => result,

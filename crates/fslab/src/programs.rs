@@ -1,18 +1,19 @@
-//! What processes run, as /proc shows it.
+//! The programs that processes run, from /proc.
 
 use std::fs;
 use std::path::PathBuf;
 
 use fslab_tier::{Program, Programs};
 
-/// What the kernel adds to the path of a file that was removed, as by an upgrade.
+/// The kernel appends this to the path of a removed file, for example after an upgrade.
 const REMOVED: &str = " (deleted)";
 
 /// The programs of this machine.
 pub struct Running;
 
 impl Programs for Running {
-    /// The kernel tells threads; a program is known by the name of its first one.
+    /// Returns the program of a process. The kernel reports threads; a program has the name of its
+    /// first thread.
     fn of(&self, pid: u32) -> Option<Program> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let first = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();

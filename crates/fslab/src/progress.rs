@@ -1,5 +1,5 @@
-//! Progress of long commands, on standard error: one line that is redrawn on a terminal, and a new
-//! line every ten seconds elsewhere.
+//! Shows the progress of long commands on standard error: one line that is redrawn on a terminal,
+//! otherwise a new line every ten seconds.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, stderr};
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 
 use crate::units;
 
-/// The time between two lines where standard error is not a terminal.
+/// The time between two lines if standard error is not a terminal.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time between two drawings of the line.
+/// The time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 
 /// How much a command prints.
@@ -31,14 +31,14 @@ pub struct Verbosity {
     pub quiet: bool,
 }
 
-/// Counts files and shows how many there are so far.
+/// Counts files and shows the number so far.
 pub struct Progress {
     shared: Arc<Shared>,
-    /// Ends the thread that shows them when it goes.
+    /// The thread that shows the progress; it ends when the sender is dropped.
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// What the thread that shows the progress looks at.
+/// The state that is shared with the thread that shows the progress.
 struct Shared {
     /// What is done with each file, such as "verified".
     done: &'static str,
@@ -47,7 +47,7 @@ struct Shared {
     counts: Mutex<Counts>,
 }
 
-/// Takes how far one file is.
+/// Receives the progress within files.
 pub struct Within {
     shared: Arc<Shared>,
 }
@@ -55,10 +55,10 @@ pub struct Within {
 struct Counts {
     files: u64,
     bytes: u64,
-    /// Of files that are under way, the bytes that are done.
+    /// Completed bytes of files in progress.
     under_way: HashMap<PathBuf, u64>,
     last: PathBuf,
-    /// All files and bytes, where they are known.
+    /// All files and bytes, if known.
     total: Option<(u64, u64)>,
     begun: Instant,
     shown: Instant,
@@ -99,20 +99,20 @@ impl Counts {
     }
 }
 
-/// The time that the rest takes at the rate so far, behind a comma; nothing where that is unknown.
+/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown.
 pub fn shown_time_left(passed: Duration, done: u64, all: u64) -> String {
     let left = time_left(passed, done, all);
     left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default()
 }
 
-/// The time that the rest takes at the rate so far; `None` where nothing was done yet.
+/// Returns the remaining time at the rate so far; `None` if nothing was done yet.
 fn time_left(passed: Duration, done: u64, all: u64) -> Option<Duration> {
     let rest = all.saturating_sub(done) as f64 / done as f64;
     Duration::try_from_secs_f64(passed.as_secs_f64() * rest).ok()
 }
 
 impl Shared {
-    /// Draws the line anew, or prints one where it is due.
+    /// Redraws the line, or prints a new line if one is due.
     fn show(&self) {
         let mut counts = self.counts.lock();
         if !self.bar.is_hidden() {
@@ -127,7 +127,7 @@ impl Shared {
 }
 
 impl Progress {
-    /// Begins with no file. Nothing is shown where `is_quiet`.
+    /// Starts with no files. Shows nothing if `is_quiet`.
     #[must_use]
     pub fn new(done: &'static str, is_quiet: bool) -> Self {
         let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
@@ -143,26 +143,26 @@ impl Progress {
         progress
     }
 
-    /// Whether anybody sees the progress.
+    /// Whether the progress is shown to anybody.
     #[must_use]
     pub fn is_seen(&self) -> bool {
         self.shared.has_lines || !self.shared.bar.is_hidden()
     }
 
-    /// All there is to do: the time that is left is shown from now on.
+    /// Sets the total; the remaining time is shown from now on.
     pub fn expect(&self, files: u64, bytes: u64) {
         let mut counts = self.shared.counts.lock();
         counts.total = Some((files, bytes));
         counts.begun = Instant::now();
     }
 
-    /// Takes the progress within a file. [`Self::add`] counts the file when it is done.
+    /// Returns a handle for the progress within files. [`Self::add`] counts a completed file.
     #[must_use]
     pub fn within(&self) -> Within {
         Within { shared: Arc::clone(&self.shared) }
     }
 
-    /// Counts a file of so many bytes.
+    /// Counts a file of `bytes` bytes.
     pub fn add(&self, path: &Path, bytes: u64) {
         let mut counts = self.shared.counts.lock();
         counts.files += 1;
@@ -171,7 +171,7 @@ impl Progress {
         path.clone_into(&mut counts.last);
     }
 
-    /// Clears the line of progress for good.
+    /// Clears the line of progress permanently.
     pub fn finish(&self) {
         self.shared.bar.finish_and_clear();
     }
@@ -182,7 +182,7 @@ impl Progress {
     }
 }
 
-/// Shows the progress until the sender goes. Without a thread, nothing is shown.
+/// Shows the progress until the sender is dropped. Without a thread, nothing is shown.
 fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (shared, (sender, receiver)) = (Arc::clone(shared), channel());
     let work = move || {
@@ -196,12 +196,12 @@ fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
 }
 
 impl Within {
-    /// Notes the share of a file of so many bytes that is done.
+    /// Sets the completed share of a file of `bytes` bytes.
     pub fn set_share(&self, path: &Path, share: f64, bytes: u64) {
         self.set(path, (share * bytes as f64) as u64);
     }
 
-    /// Notes how many bytes of a file are done.
+    /// Sets the completed bytes of a file.
     pub fn set(&self, path: &Path, bytes: u64) {
         let mut counts = self.shared.counts.lock();
         if let Some(done) = counts.under_way.get_mut(path) {

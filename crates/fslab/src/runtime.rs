@@ -1,11 +1,13 @@
-//! Where mounts can be asked: a socket a mount, in a directory that only its user can enter.
+//! Sockets of mounts for requests, in a directory that only their user can enter.
 //!
-//! `/run/fslab` for root, `/run/user/UID/fslab` for others, and `/tmp/fslab-UID` where there is no
-//! such place. Nothing of the environment decides, because the one who asks and the daemon may
-//! have different ones. A socket is named by the device number of its mount, which no two mounts
-//! share at a time. But a mount that has ended leaves its number to the next before its daemon has
-//! written everything back: so a name is taken away only from the very socket it was given to,
-//! and while nobody else gives or takes names, who all lock the directory for that.
+//! The directory is `/run/fslab` for root, `/run/user/UID/fslab` for others, and `/tmp/fslab-UID`
+//! if that is impossible. It does not depend on the environment, which may differ between client
+//! and daemon.
+//!
+//! The name of a socket contains the device number of its mount, which no two mounts have at the
+//! same time. But the number may go to the next mount before the daemon of an ended mount has
+//! written everything back. A name is therefore removed only while it belongs to the same socket.
+//! Everyone who gives or removes names locks the directory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -19,10 +21,10 @@ use fslab_sys::mounts::MountEntry;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How the name of a socket ends.
+/// The end of a socket's name.
 const SUFFIX: &str = ".sock";
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's limit of descriptors as far as possible.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -31,19 +33,20 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// The socket of a mount; removed when dropped.
+/// A socket of a mount; removed when dropped.
 pub struct Socket {
     path: PathBuf,
-    /// The socket itself, by whatever name. While it is held, its inode number is nobody else's.
+    /// The socket itself, regardless of its name. While it is open, no other file has its inode
+    /// number.
     itself: OwnedFd,
 }
 
 impl Socket {
-    /// Makes a socket of a mount in a directory, in place of one that may have its name. It listens
-    /// before it has the name, so that nobody finds it deaf and takes it for a leftover.
+    /// Makes a socket of a mount in a directory; it replaces a socket with its name. It listens
+    /// before it gets the name, so that nobody takes it for a leftover.
     ///
     /// # Errors
-    /// Where the socket can't be made.
+    /// The socket can't be made.
     pub fn listen(
         directory: &Path,
         device: (u32, u32),
@@ -52,7 +55,8 @@ impl Socket {
         let path = directory.join(socket_name(device, what));
         let listen = || -> io::Result<_> {
             let beside = directory.join(format!(".{}", std::process::id()));
-            // From here on: a socket that is bound and does not listen yet looks like a leftover.
+            // Locked from here on, because a bound socket that does not listen yet looks like a
+            // leftover.
             let _names = lock_names(directory)?;
             match fs::remove_file(&beside) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -67,11 +71,11 @@ impl Socket {
         listen().with_context(|| path.display().to_string())
     }
 
-    /// Makes a socket where whoever connects is answered from now on, one after the other, if it is
-    /// the mounting user or root.
+    /// Makes a socket and starts answering clients, one after the other. Only the mounting user and
+    /// root are answered.
     ///
     /// # Errors
-    /// Where the socket or the thread can't be made.
+    /// The socket or the thread can't be made.
     pub fn answer(
         directory: &Path,
         device: (u32, u32),
@@ -112,14 +116,14 @@ fn open_itself(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Waits until nobody else gives names to sockets of a directory or takes them away.
+/// Waits until no other process gives or removes names of sockets in a directory.
 fn lock_names(directory: &Path) -> io::Result<File> {
     let directory = File::open(directory)?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     Ok(directory)
 }
 
-/// Removes a name from what is held open; `false` where it is no longer the name of that.
+/// Removes a name if it still belongs to the open socket; otherwise returns `false`.
 fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
     let _names = lock_names(path.parent().unwrap_or(Path::new("/")))?;
     let named = match open_itself(path) {
@@ -134,29 +138,29 @@ fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
     Ok(is_still)
 }
 
-/// Where the sockets of a user's mounts may be, the best place first.
+/// Returns the possible directories for the sockets of a user's mounts, the preferred one first.
 fn places_of(uid: u32) -> [PathBuf; 2] {
     let run = if uid == 0 { "/run".into() } else { PathBuf::from(format!("/run/user/{uid}")) };
     [run.join("fslab"), PathBuf::from(format!("/tmp/fslab-{uid}"))]
 }
 
-/// What is asked for the counts of a mount's layers.
+/// The request for the counts of a mount's layers.
 pub const COUNTS: &str = "";
 
-/// What is asked how a daemon ended.
+/// The request for the result of a daemon.
 pub const ENDING: &str = "ending";
 
-/// The name of the socket where a mount is asked for one of these, or for the service of a layer.
+/// Returns the name of a mount's socket for one of these requests, or for the service of a layer.
 fn socket_name(device: (u32, u32), what: &str) -> String {
     let dot = if what.is_empty() { "" } else { "." };
     format!("{}-{}{dot}{what}{SUFFIX}", device.0, device.1)
 }
 
-/// The socket where the daemon of a mount is asked for something, if there is one. It answers root
-/// and the user who mounted.
+/// Returns the socket of a mount's daemon for a request, if it exists. The daemon answers root and
+/// the user who mounted.
 ///
 /// # Errors
-/// Where the present user is neither.
+/// The present user is neither.
 pub fn find_socket(
     mount: &MountEntry,
     shown: impl std::fmt::Display,
@@ -175,11 +179,11 @@ pub fn find_socket(
     Ok(directories.map(|place| place.join(&name)).find(|socket| socket.exists()))
 }
 
-/// The directory for sockets of the present user, made if need be; leftovers of daemons that were
-/// killed are removed from it.
+/// Returns the directory for sockets of the present user, and creates it if needed. Removes
+/// leftovers of killed daemons from it.
 ///
 /// # Errors
-/// Where no private directory can be had.
+/// There is no private directory.
 pub fn prepare() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let places = places_of(uid);
@@ -203,19 +207,19 @@ fn make(place: &Path) -> bool {
     }
 }
 
-/// A directory itself, not a link to one, which only its owner may enter. In /tmp anybody may have
-/// made one of this name.
+/// Whether this is a directory, not a link to one, that only its owner may enter. In /tmp, anybody
+/// may have made a directory of this name.
 fn is_private(place: &Path, uid: u32) -> bool {
     fs::symlink_metadata(place)
         .is_ok_and(|status| status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0)
 }
 
-/// Nobody listens on the socket of a daemon that was killed.
+/// Removes the sockets of killed daemons, on which nobody listens.
 fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // One that was made and did not get its name begins with a dot.
+        // The name of a socket that did not get its final name begins with a dot.
         let is_socket = name.ends_with(SUFFIX) || name.starts_with('.');
         let leftover = if is_socket { leftover(&path)? } else { None };
         if let Some(leftover) = leftover
@@ -227,8 +231,8 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What has a name that nobody answers to. It is found out before nobody is asked: who takes the
-/// name meanwhile has another socket.
+/// Returns the socket with this name if nobody answers on it. It is opened before the test, so a
+/// socket that gets the name in between is a different one.
 fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
     let itself = match open_itself(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -260,7 +264,8 @@ mod tests {
         assert!(!is_private(&link, uid));
     }
 
-    /// The daemon of the first writes back for long while another mount gets its number.
+    /// The daemon of the first mount writes back for a long time, while another mount gets its
+    /// number.
     #[test]
     fn a_name_that_went_to_another_socket_stays_with_it() {
         let scratch = tempfile::tempdir().unwrap();
@@ -274,7 +279,7 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
-    /// A mount takes the name of a leftover just when another has found that nobody answers.
+    /// A mount takes the name of a leftover right after another one has found that nobody answers.
     #[test]
     fn a_leftover_whose_name_was_taken_is_none() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What layers get from the program: a clock, and numbers that nobody can guess.
+//! What the program provides to layers: a clock, and unpredictable random numbers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fslab_layers::{RandomSource, StackContext};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Numbers from the kernel's random source.
+/// Random numbers from the kernel.
 struct KernelRandom;
 
 impl RandomSource for KernelRandom {
@@ -16,14 +16,14 @@ impl RandomSource for KernelRandom {
             match getrandom(&mut bytes, GetRandomFlags::empty()) {
                 Ok(count) if count == bytes.len() => return u64::from_ne_bytes(bytes),
                 Ok(_) | Err(Errno::INTR) => {}
-                // Up to 256 bytes are always given since Linux 3.17, once the kernel has started.
+                // Since Linux 3.17 the kernel always returns up to 256 bytes, once it has started.
                 Err(error) => unreachable!("the kernel gives no random numbers: {error}"),
             }
         }
     }
 }
 
-/// Those of this program.
+/// Returns the context of this program.
 pub fn of_program() -> StackContext {
     StackContext::default().with_random_source(Arc::new(KernelRandom))
 }

@@ -1,8 +1,9 @@
-//! Figures for people.
+//! Formats figures for people.
 
 use std::time::Duration;
 
-/// A duration in nanoseconds with the unit that leaves one to three digits before the point.
+/// Formats a duration in nanoseconds, with the unit that leaves one to three digits before the
+/// point.
 pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
     let units = [("s", 1e9), ("ms", 1e6), ("us", 1e3)];
@@ -10,7 +11,7 @@ pub fn duration(ns: u64) -> String {
     fitting.map_or_else(|| format!("{ns}ns"), |(name, unit)| format!("{:.1}{name}", ns / unit))
 }
 
-/// A number of bytes with a binary unit.
+/// Formats a number of bytes with a binary unit.
 pub fn bytes(count: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let fitting = units.into_iter().find(|(_, power)| count >> power > 0);
@@ -20,12 +21,12 @@ pub fn bytes(count: u64) -> String {
     )
 }
 
-/// A number with what it counts: "1 file", "2 files".
+/// Formats a number with its noun: "1 file", "2 files".
 pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How long ago a time was, to one unit: "3 h ago".
+/// Formats how long ago a time was, in one unit: "3 h ago".
 pub fn ago(time: jiff::Timestamp) -> String {
     let seconds = jiff::Timestamp::now().duration_since(time).as_secs().max(0);
     let units = [("d", 86_400), ("h", 3600), ("min", 60)];
@@ -34,7 +35,7 @@ pub fn ago(time: jiff::Timestamp) -> String {
     format!("{} {name} ago", seconds / length)
 }
 
-/// A duration for people, to one unit: "40 s", "3 min".
+/// Formats a duration in one unit: "40 s", "3 min".
 pub fn rough(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -44,10 +45,10 @@ pub fn rough(duration: Duration) -> String {
     }
 }
 
-/// A duration such as `10m`, `1.5s`; a bare number means seconds.
+/// Parses a duration such as `10m` or `1.5s`; a bare number means seconds.
 ///
 /// # Errors
-/// For what is none, in plain words.
+/// The text is not a duration; the message is in plain words.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
     fslab_vfs::parse_duration(&with_unit)

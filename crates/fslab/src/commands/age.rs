@@ -1,5 +1,5 @@
-//! `fslab age`: makes a file system as years of use would leave it, simulated or real, and tells
-//! what that did to it.
+//! `fslab age`: ages a file system as years of use would, simulated or real, and measures the
+//! effect.
 
 mod chart;
 mod derive;
@@ -61,7 +61,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the chosen tool.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Snapshot(args) => args.run(),

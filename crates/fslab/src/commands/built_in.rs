@@ -1,4 +1,4 @@
-//! Plans and papers that are part of the program, by their names.
+//! Plans and papers that are part of the program, by name.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use fslab_compare::plan::Form;
 
 /// A text file that is part of the program.
 pub(super) struct Text {
-    /// Its name without a suffix.
+    /// The name, without a suffix.
     pub name: &'static str,
     pub text: &'static str,
 }
 
-/// Files of a folder of the project, by their names.
+/// Includes files of a folder of the project, by name.
 macro_rules! texts {
     ($folder:literal: $($name:literal),+ $(,)?) => {
         &[$(Text {
@@ -27,7 +27,7 @@ macro_rules! texts {
 pub(super) const PAPERS: &[Text] =
     texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
 
-/// Every plan.
+/// All plans.
 pub(super) const PLANS: &[Text] = texts!(
     "plans": "default", "quick", "in-process", "null-stack", "kernel-boundary", "names",
     "names-sizes", "names-millions", "names-mounted", "sca", "chunks", "tails", "appends",
@@ -36,30 +36,30 @@ pub(super) const PLANS: &[Text] = texts!(
 );
 
 impl Text {
-    /// The plan in a form.
+    /// Parses the plan.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The plan is invalid.
     pub fn plan(&self, form: Form) -> Result<Plan> {
         Ok(Plan::parse(&format!("plans/{}.toml", self.name), self.text, form)
             .map_err(fslab_compare::Error::from)?)
     }
 
-    /// One line: what the plan compares.
+    /// Returns one line: the plan's name for what it compares, or its error.
     pub fn title(&self) -> String {
         self.plan(Form::Full).map_or_else(|error| error.to_string(), |plan| plan.name)
     }
 }
 
-/// The built-in plan of a name.
+/// Returns the built-in plan of this name.
 pub(super) fn find(name: &str) -> Option<&'static Text> {
     PLANS.iter().find(|plan| plan.name == name)
 }
 
-/// The built-in plan of a name.
+/// Returns the built-in plan of this name.
 ///
 /// # Errors
-/// Where there is none, with the nearest name.
+/// There is no such plan; the error suggests the nearest name.
 pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
     match find(name) {
         Some(text) => text.plan(form),
@@ -72,10 +72,10 @@ pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
     }
 }
 
-/// Reads a plan: a file, or the built-in plan of this name where there is no such file.
+/// Reads a plan file, or the built-in plan of this name if there is no such file.
 ///
 /// # Errors
-/// Where there is neither, with the nearest name; and what is wrong with the plan.
+/// There is neither, or the plan is invalid. The error suggests the nearest name.
 pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
     let is_name = path.parent() == Some(Path::new("")) && path.extension().is_none();
     if path.is_file() || !is_name {

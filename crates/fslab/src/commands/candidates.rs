@@ -1,4 +1,4 @@
-//! Names that shells complete: layers, plans, attributes and so on, from the lists of the program.
+//! Shell completion of names (layers, plans, attributes and so on) from the lists of the program.
 
 use std::ffi::OsStr;
 
@@ -12,7 +12,7 @@ use super::catalogue;
 use super::mount_options;
 use crate::output::first_sentence;
 
-/// Layers, and behind the colon their options: `zstd:level=`.
+/// Completes layers, and after the colon their options, such as `zstd:level=`.
 pub(super) fn layers() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let Some(current) = current.to_str() else { return Vec::new() };
@@ -34,21 +34,21 @@ pub(super) fn layers() -> ArgValueCompleter {
     })
 }
 
-/// Everything of one section of `fslab list`.
+/// Completes the names in one section of `fslab list`.
 pub(super) fn of_section(section: &'static str) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         catalogue::names(section).into_iter().map(candidate).collect::<Vec<_>>()
     })
 }
 
-/// The sections of `fslab list`, and everything in them.
+/// Completes the sections of `fslab list` and all names in them.
 pub(super) fn of_list() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         catalogue::all_names().into_iter().map(candidate).collect::<Vec<_>>()
     })
 }
 
-/// Mount points of fslab.
+/// Completes mount points of fslab.
 pub(super) fn mount_points() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let mounts = fslab_sys::mounts::list().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn mount_points() -> ArgValueCandidates {
     })
 }
 
-/// Mount options. After a comma, the list goes on.
+/// Completes mount options, also after a comma.
 pub(super) fn mount_options() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let Some(current) = current.to_str() else { return Vec::new() };
@@ -69,7 +69,7 @@ pub(super) fn mount_options() -> ArgValueCompleter {
     })
 }
 
-/// Plans: files, and the built-in ones.
+/// Completes plans: files and built-in ones.
 pub(super) fn plans() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let mut found = catalogue::names("plans").into_iter().map(candidate).collect::<Vec<_>>();
@@ -79,14 +79,14 @@ pub(super) fn plans() -> ArgValueCompleter {
     })
 }
 
-/// The targets of all built-in plans: which plan is meant is not known yet.
+/// Completes the targets of all built-in plans, because the chosen plan is not yet known.
 pub(super) fn targets() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         of_plans(|plan| plan.targets.iter().map(|target| target.name.clone()).collect())
     })
 }
 
-/// The labels of workloads of all built-in plans.
+/// Completes the labels of workloads of all built-in plans.
 pub(super) fn workloads() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         of_plans(|plan| plan.workloads.iter().map(|workload| workload.label.clone()).collect())
@@ -114,7 +114,7 @@ fn starts_with(candidate: &CompletionCandidate, current: &OsStr) -> bool {
 mod tests {
     use clap_complete::engine::complete;
 
-    /// What a shell offers for the last word of a command line.
+    /// Returns what a shell offers for the last word of a command line.
     fn offered(line: &str) -> Vec<String> {
         let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
         let last = words.len() - 1;

@@ -12,30 +12,30 @@ use super::built_in::{PLANS, Text};
 use crate::layers;
 use crate::leaves::FOREIGN;
 
-/// Something with a name.
+/// A named item.
 pub struct Entry {
     pub name: String,
-    /// What kind of its section it is; may be empty.
+    /// The kind within its section; may be empty.
     pub kind: &'static str,
     pub help: String,
-    /// Options with their defaults, and what they mean.
+    /// Options with their defaults, each with its help.
     pub options: Vec<(String, String)>,
 }
 
-/// Things of one sort.
+/// Items of one sort.
 pub struct Section {
     pub name: &'static str,
     pub entries: Vec<Entry>,
 }
 
-/// The names of a section, each with what it is.
+/// Returns the names in a section, each with its help.
 pub fn names(section: &str) -> Vec<(String, String)> {
     let found = sections().into_iter().find(|one| one.name == section);
     let entries = found.map(|section| section.entries).unwrap_or_default();
     entries.into_iter().map(|entry| (entry.name, entry.help)).collect()
 }
 
-/// The sections and the names in them.
+/// Returns the sections and the names in them.
 pub fn all_names() -> Vec<(String, String)> {
     let sections = sections();
     let names = sections.iter().map(|section| (section.name.to_owned(), "a section".to_owned()));
@@ -44,7 +44,7 @@ pub fn all_names() -> Vec<(String, String)> {
 }
 
 impl Entry {
-    /// Whether this is its name; that of a leaf is also the part before the colon.
+    /// Whether the item has this name. A leaf may also be named by the part before its colon.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.split_once(':').is_some_and(|(scheme, _)| scheme == name)
     }
@@ -54,17 +54,17 @@ impl Entry {
     }
 }
 
-/// The leaves of this house, and those joined to it.
+/// All leaves: those of fslab, and those that the program adds.
 pub fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
     LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
 }
 
-/// The layers of this house, and those joined to it.
+/// All layers: those of fslab, and those that the program adds.
 pub fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
     LAYERS.iter().chain(layers::FOREIGN)
 }
 
-/// The sections, in the order in which they are listed.
+/// Returns the sections in the order of `fslab list`.
 pub fn sections() -> Vec<Section> {
     let section = |name, entries| Section { name, entries };
     let plans = PLANS.iter().map(plan);
@@ -102,7 +102,7 @@ fn plan(text: &Text) -> Entry {
     Entry { options, ..entry }
 }
 
-/// The first names of a list; a sweep over sizes has a workload for each.
+/// Joins the first names of a list. A sweep over sizes has one workload for each size.
 fn shortened(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     match names.len() {

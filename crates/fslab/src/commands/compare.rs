@@ -26,7 +26,7 @@ pub(super) use choice::DEFAULT_RERUNS;
 use super::report::Shown;
 use super::{built_in, candidates, places};
 
-/// Built-in plans that are run where none is named.
+/// Built-in plans that are run if no plan is named.
 const DEFAULT_PLAN: &str = "default";
 const QUICK_PLAN: &str = "quick";
 const IN_PROCESS_PLAN: &str = "in-process";
@@ -108,7 +108,7 @@ pub struct Args {
     run: Vec<String>,
 }
 
-/// "3-7" or "4".
+/// Parses a range of rounds, such as "3-7" or "4".
 fn rounds_range(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
@@ -118,7 +118,7 @@ fn rounds_range(text: &str) -> Result<(u32, u32), String> {
 }
 
 impl Args {
-    /// Runs the comparison, or tells of it.
+    /// Runs the comparison, or the action that an option asks for instead.
     pub fn run(mut self) -> Result<()> {
         if let Some(path) = &self.init {
             return init::write(path);
@@ -141,8 +141,8 @@ impl Args {
         self.compare(&comparison)
     }
 
-    /// A comparison that is begun, in its directory; images are in memory where an option asks for
-    /// that.
+    /// Prepares a new comparison in its directory. Images are in memory if `in_memory` names an
+    /// option that asks for that.
     fn begun(
         &mut self,
         plan: Plan,
@@ -156,7 +156,7 @@ impl Args {
             remarks.extend(remark);
         }
         let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-report"));
-        // Before anything is made.
+        // This is checked before anything is made.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }
@@ -176,7 +176,7 @@ impl Args {
         Ok(Comparison { plan, seed, remarks, choice, command, out, resume: false })
     }
 
-    /// Runs a comparison and shows what came of it.
+    /// Runs a comparison and shows its report.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;
@@ -195,7 +195,7 @@ impl Args {
         }
     }
 
-    /// The plan, and what must be said on top of the report about its choice.
+    /// Returns the plan, and remarks about its choice for the top of the report.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let (mut plan, remarks) = self.plan_alone()?;
         if let [old, new] = &self.ab[..] {
@@ -233,7 +233,7 @@ impl Args {
         }
     }
 
-    /// The command that repeats this comparison.
+    /// Returns the command that repeats this comparison.
     fn command(&self, seed: u64, plan: &Plan) -> String {
         let mut words = vec!["fslab compare".to_owned()];
         words.extend(self.plan.as_ref().map(|plan| quoted(plan)));
@@ -254,7 +254,7 @@ impl Args {
     }
 }
 
-/// What is run, and where its samples go.
+/// A comparison to run, and the place of its samples.
 struct Comparison {
     plan: Plan,
     seed: u64,
@@ -267,7 +267,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// Runs it: its samples are in its directory then.
+    /// Runs the comparison; its samples are then in its directory.
     fn execute(&self) -> Result<Outcome> {
         let samples = samples_path(&self.out);
         let work_parent = self.choice.work_parent_of(&samples);
@@ -307,7 +307,7 @@ impl Comparison {
 }
 
 impl Args {
-    /// What chooses cells of a plan for another command: some of its targets and workloads.
+    /// Returns arguments that choose some targets and workloads of a plan, for another command.
     pub(super) fn of_cells(
         plan_file: PathBuf,
         form: Form,
@@ -319,15 +319,15 @@ impl Args {
         Self { plan, quick, only_target, only_workload, work_dir, seed, ..Self::default() }
     }
 
-    /// Runs cells of a plan for another command, in a directory that has their samples then, with
-    /// their own report. Where an error ended the run, with what was measured before. `goes_on` is
-    /// whether the directory has rounds of the same cells already.
+    /// Runs cells of a plan for another command, and writes their samples and a report into a
+    /// directory. If an error ends the run, the report has the earlier measurements. `goes_on` is
+    /// set if the directory already has rounds of the same cells.
     pub(super) fn run_cells(&self, plan: Plan, out: PathBuf, goes_on: bool) -> Result<EndReason> {
         if !goes_on {
             make_out(&out)?;
         }
         let remarks = remark_on_build().into_iter().collect();
-        // The claims judge by their own margins; a second copy would only take time.
+        // The claims judge by their own margins, so a second copy would only take time.
         let plan = Plan { noise_floor: false, ..plan };
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         let mut comparison = self.fresh(plan, seed, remarks, out)?;
@@ -339,13 +339,13 @@ impl Args {
         Ok(ended.end.reason)
     }
 
-    /// How long cells of a plan would take, in a sentence.
+    /// Returns a sentence that estimates the time that cells of a plan would take.
     pub(super) fn estimate(&self, plan: &Plan) -> String {
         dry_run::estimate(self, plan, &durations::Durations::load())
     }
 }
 
-/// Writes the report of the samples in a directory beside them.
+/// Writes the report of a directory's samples into that directory.
 fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let mut report = Report::new(&records);
@@ -353,7 +353,7 @@ fn write_page(out: &Path) -> Result<()> {
     super::report::write("html", &out.join("report.html"), &report)
 }
 
-/// The full path of a program that is to be run.
+/// Returns the full path of a program that is to be run.
 fn program(path: &Path) -> Result<PathBuf> {
     let full = path.canonicalize().with_context(|| format!("--ab {}", path.display()))?;
     let mode = full.metadata().with_context(|| full.display().to_string())?.permissions().mode();
@@ -377,7 +377,7 @@ pub(super) fn seed_from_clock() -> u64 {
     (now.as_nanos() % 1_000_000_007) as u64
 }
 
-/// Fails where something could not be measured; the report has the rest, and says why.
+/// Fails if something could not be measured; the report has the rest and the reasons.
 pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
     let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
@@ -389,7 +389,7 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     bail!("failed: {}; the report has what was measured, and why", names.join(", "))
 }
 
-/// Fails where the machine lacks what every workload needs, so that nothing was measured.
+/// Fails if nothing was measured because the machine lacks what every workload needs.
 fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let is_measured = records.iter().any(|record| matches!(record, Record::Sample(_)));
@@ -403,7 +403,7 @@ fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
 fn make_out(out: &Path) -> Result<()> {
     let samples = samples_path(out);
     if !samples.exists() {
-        // What a killed comparison left to be removed.
+        // Leftovers of a killed comparison, which are removed later, do not count.
         return places::make_out(out, |name| is_work_directory(Path::new(name)));
     }
     bail_as!(
@@ -414,7 +414,7 @@ fn make_out(out: &Path) -> Result<()> {
     )
 }
 
-/// What forbids mounting here, if anything does.
+/// Returns the reason why mounting is impossible here, if there is one.
 fn obstacle_to_mounting() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not run as root".to_owned());
@@ -425,7 +425,7 @@ fn obstacle_to_mounting() -> Option<String> {
         .map(|path| format!("{path} is missing"))
 }
 
-/// Removes what killed comparisons have left, and names what it may not remove.
+/// Removes leftovers of killed comparisons, and reports those that it may not remove.
 pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
     for leftover in remove_leftovers(work_parent)? {
         let directory = leftover.directory.display();

@@ -1,4 +1,4 @@
-//! `fslab completions`: what a shell needs to complete the command line.
+//! `fslab completions`: prints a script with which a shell completes the command line.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::output::output;
 /// The variable by which the script of a shell asks the program for candidates.
 pub(super) const VARIABLE: &str = "FSLAB_COMPLETE";
 
-/// The name of the program, by which shells call it.
+/// The name by which shells call the program.
 const PROGRAM: &str = "fslab";
 
 /// Arguments of `fslab completions`.
@@ -27,7 +27,7 @@ fn shells() -> PossibleValuesParser {
 }
 
 impl Args {
-    /// Prints the script. It asks the installed program each time, so that names are never out of
+    /// Prints the script. It asks the installed program each time, so the names are never out of
     /// date.
     pub fn run(self) -> Result<()> {
         let shells = Shells::builtins();

@@ -1,4 +1,4 @@
-//! `fslab doctor`: what this kernel, machine and user can do, what is missing, and what would help.
+//! `fslab doctor`: checks what this kernel, machine and user can do, and how to get the rest.
 
 mod checks;
 
@@ -21,7 +21,7 @@ const HELP: &str = "\
 Makes a trial mount in the directory for temporary files, and removes it. Changes nothing else.
 Exit code 4 if mounts are impossible; everything else that is missing is only reported.";
 
-/// What is needed for what.
+/// The purpose that a check serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Mounts,
@@ -32,7 +32,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Yes,
-    /// It works, and something would make it better.
+    /// It works, and something would improve it.
     Limited,
     No,
 }
@@ -42,9 +42,9 @@ struct Finding {
     part: Part,
     name: &'static str,
     state: State,
-    /// What was found.
+    /// A description of what was found.
     found: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// Advice; empty if nothing needs to be done.
     advice: String,
 }
 

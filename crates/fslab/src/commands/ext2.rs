@@ -1,4 +1,4 @@
-//! `fslab ext2`: images of ext2 file systems, without mounting them and without root.
+//! `fslab ext2`: works on images of ext2 file systems, without mounting them and without root.
 
 mod attributes;
 mod capacity;
@@ -67,7 +67,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the chosen tool.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Mkfs(args) => args.run(),

@@ -1,23 +1,24 @@
-//! How mount(8) and umount(8) call the program for a line of /etc/fstab such as
+//! Translates the calls of mount(8) and umount(8) for a line of /etc/fstab such as
 //! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
 //!
-//! `mount.fslab` is `mount.fuse.fslab` too, for whoever says `mount -t fuse.fslab`. mount(8) passes
-//! `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) knows the type from the
-//! kernel and calls `umount.fuse.fslab TARGET [-flnrv] [-N namespace] [-t type]`.
+//! `mount.fslab` is also installed as `mount.fuse.fslab`, for `mount -t fuse.fslab`. mount(8)
+//! passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) gets the type
+//! from the kernel and calls `umount.fuse.fslab TARGET [-flnrv] [-N namespace] [-t type]`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Turns the arguments of a helper into those of `fslab mount` or `fslab umount`; others stay as
-/// they are.
+/// Translates the arguments of a helper into those of `fslab mount` or `fslab umount`. Other
+/// arguments are returned unchanged.
 pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let program = arguments.first().and_then(|program| Path::new(program).file_name());
     match program.and_then(OsStr::to_str) {
-        // `-f` (do everything but mount) and `-s` (let unknown options pass) matter.
+        // Only `-f` (do everything but mount) and `-s` (ignore unknown options) have an effect.
         Some("mount.fslab" | "mount.fuse.fslab") => {
             of_helper("mount", "sfnv", &[('f', "--dry-run"), ('s', "--sloppy")], arguments)
         }
-        // `-r` (or else make it read-only) is for file systems that can't be unmounted.
+        // `-r` (remount read-only if unmounting fails) is ignored: it is for file systems that
+        // can't be unmounted.
         Some("umount.fuse.fslab") => {
             of_helper("umount", "flnrv", &[('f', "--force"), ('l', "--lazy")], arguments)
         }
@@ -35,8 +36,8 @@ fn of_helper(
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // The type is mount(8)'s own affair. `-N` is not known here and will be refused:
-            // mounting in another namespace than was asked for would be worse.
+            // Only mount(8) needs the type. `-N` is unknown here and will be refused, because
+            // mounting in another namespace than requested would be worse.
             Some("-t") => drop(rest.next()),
             Some(flags) if is_flags(flags, known) => {
                 let given = meaning.iter().filter(|(flag, _)| flags.contains(*flag));

@@ -1,12 +1,11 @@
-//! The rules for the command line, as CONTRIBUTING.md states them, checked over the whole command
-//! tree.
+//! Checks the rules for the command line (see CONTRIBUTING.md) over the whole command tree.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::catalogue;
 use super::manual::{self, EXAMPLES};
 
-/// A command without subcommands, and the names that lead to it.
+/// A command without subcommands, and the path of names to it.
 struct Leaf {
     path: String,
     command: Command,
@@ -37,7 +36,7 @@ impl Leaf {
 
     fn has(&self, long: &str) -> bool {
         let is_it = |argument: &Arg| argument.get_long() == Some(long);
-        // A global option of the parent is one of its subcommands too.
+        // A global option of the parent applies to its subcommands too.
         let is_of_parent = |parent: &Command| parent.get_arguments().any(is_it);
         let root = super::command();
         self.command.get_arguments().any(is_it)
@@ -47,7 +46,7 @@ impl Leaf {
     }
 }
 
-/// Collects what breaks a rule, so that one run shows all of it.
+/// Collects violations of a rule, so that one run shows all of them.
 #[derive(Default)]
 struct Violations(Vec<String>);
 
@@ -67,7 +66,7 @@ impl Drop for Violations {
     }
 }
 
-/// Splits a command line as a shell does, and ends where its output is redirected.
+/// Splits a command line like a shell, up to a redirection of the output.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -114,8 +113,8 @@ fn every_command_has_examples_that_parse() {
     }
 }
 
-/// What each short option means, in all commands. Those of mount(8), umount(8), ls(1) and mke2fs(8)
-/// are as users know them from there.
+/// The meanings of each short option in all commands. Options of mount(8), umount(8), ls(1) and
+/// mke2fs(8) keep the meanings that users know.
 const SHORT_OPTIONS: &[(char, &[&str])] = &[
     ('b', &["block-size"]),
     ('f', &["force", "foreground"]),
@@ -160,7 +159,7 @@ fn a_short_option_means_the_same_everywhere() {
     }
 }
 
-/// Commands that print nothing for a program to read, and why.
+/// Commands without output for a program to read, and the reason.
 const WITHOUT_JSON: &[(&str, &str)] = &[
     ("mount", "prints nothing"),
     ("umount", "prints nothing"),
@@ -233,7 +232,7 @@ const WITH_DRY_RUN: &[&str] = &[
     "tier undelete",
 ];
 
-/// The other commands, and why they need none.
+/// The other commands, and the reason why they need no dry run.
 const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
     (
         "shows something, and changes nothing",
@@ -359,8 +358,8 @@ fn names_are_spelt_in_one_way() {
     }
 }
 
-/// Options of layers are typed on command lines, as long options are; parameters of workloads stand
-/// in plans, whose keys have underscores.
+/// Options of layers are typed on command lines, so they are spelt like long options. Parameters of
+/// workloads are in plans, whose keys have underscores.
 #[test]
 fn keys_are_spelt_in_one_way() {
     let mut violations = Violations::default();
@@ -381,7 +380,7 @@ fn keys_are_spelt_in_one_way() {
     }
 }
 
-/// Words that the style guide replaces, and words that stand for them.
+/// Words that the style guide replaces, and their replacements.
 const BANNED: &[(&str, &str)] = &[
     ("tell", "print, report"),
     ("told", "printed, reported"),
@@ -408,7 +407,7 @@ fn help_is_short() {
     }
 }
 
-/// In all help pages, and in the messages that another test records.
+/// Checks all help pages, and the messages that another test records.
 #[test]
 fn help_and_messages_are_in_plain_words() {
     let mut violations = Violations::default();

@@ -1,4 +1,4 @@
-//! `fslab list`: everything that can be named on a command line or in a plan.
+//! `fslab list`: lists everything that can be named on a command line or in a plan.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -84,7 +84,8 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-/// Everything, or the section or entry of a name; a list where several entries have it.
+/// Returns everything, or the section or entry of a name. It is a list if several entries have the
+/// name.
 fn as_json(what: Option<&str>) -> Result<Value> {
     let all = all_as_json();
     let Some(what) = what else { return Ok(all) };
@@ -105,7 +106,7 @@ fn as_json(what: Option<&str>) -> Result<Value> {
     }
 }
 
-/// The key of a section in JSON, whose entries have the same order.
+/// Returns the JSON key of a section. Its entries have the same order as in the section.
 fn json_key(section: &Section) -> &'static str {
     match section.name {
         "archives" => "archive_kinds",
@@ -188,7 +189,8 @@ mod tests {
         for section in sections() {
             let listed = as_json(Some(section.name)).unwrap();
             assert_eq!(listed.as_array().unwrap().len(), section.entries.len(), "{}", section.name);
-            // A section comes before an entry of the same name, as the renderer `attributes`.
+            // A section takes precedence over an entry of the same name, such as the renderer
+            // `attributes`.
             let is_section = |name: &str| sections().iter().any(|section| section.name == name);
             for entry in section.entries.iter().filter(|entry| !is_section(&entry.name)) {
                 let found = as_json(Some(&entry.name)).unwrap();

@@ -1,4 +1,4 @@
-//! `fslab man`: the man pages, made from the command line itself.
+//! `fslab man`: generates the man pages from the command line definition.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Writes one page a subcommand.
+    /// Writes one page for each subcommand.
     pub fn run(self) -> Result<()> {
         fs::create_dir_all(&self.directory)
             .with_context(|| format!("can't make {}", self.directory.display()))?;
@@ -35,8 +35,9 @@ impl Args {
     }
 }
 
-/// A generated page with the sections that are usual in man pages. The text behind the options in
-/// `--help` becomes NOTES and EXAMPLES: it is tables, whose lines man(1) would join.
+/// Completes a generated page with the usual sections of man pages. The text behind the options in
+/// `--help` becomes NOTES and EXAMPLES. It is not filled, because man(1) would join the lines of
+/// its tables.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
     // Commands must not be hyphenated.
@@ -64,7 +65,7 @@ fn completed(page: &str) -> String {
     .concat()
 }
 
-/// A page whose SYNOPSIS shows what options take, as its OPTIONS do.
+/// Adds the values of options to the SYNOPSIS of a page, as OPTIONS shows them.
 fn with_values(page: &str) -> String {
     let mut completed = page.to_owned();
     for line in page.lines() {
@@ -82,7 +83,7 @@ fn with_values(page: &str) -> String {
     completed
 }
 
-/// A section of terms and what they mean.
+/// Returns a section of terms and their meanings.
 fn definitions(
     name: &str,
     terms: impl Iterator<Item = (impl std::fmt::Display, &'static str)>,
@@ -92,7 +93,7 @@ fn definitions(
     format!(".SH \"{name}\"\n{terms}")
 }
 
-/// Text in which nothing is a command of roff.
+/// Escapes characters that are special in roff.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

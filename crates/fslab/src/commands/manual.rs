@@ -1,8 +1,8 @@
-//! The parts of the help pages and man pages that are not arguments: examples of every command,
-//! and the sections FILES, ENVIRONMENT and EXIT STATUS.
+//! The parts of the help pages and man pages that are not arguments: the examples of every command,
+//! and the sections FILES and ENVIRONMENT.
 //!
-//! [`complete`] adds the examples to the command tree. Tests parse each example by that tree, so
-//! that an example can't name an option that is not there.
+//! [`complete`] adds the examples to the command tree. Tests parse each example with that tree, so
+//! an example can't name a missing option.
 
 use clap::Command;
 
@@ -10,19 +10,19 @@ mod examples;
 
 pub use examples::EXAMPLES;
 
-/// A command line and what it does.
+/// A command line and its purpose.
 pub struct Example {
-    /// As it is typed, with `fslab` or `sudo fslab` first.
+    /// The command line as typed, starting with `fslab` or `sudo fslab`.
     pub line: &'static str,
-    /// What it does, as a short phrase.
+    /// The purpose, as a short phrase.
     pub what: &'static str,
 }
 
 /// The examples of one command.
 pub struct Examples {
-    /// The names of the subcommands that lead to it, with spaces between them.
+    /// The names of the subcommands that lead to it, separated by spaces.
     pub command: &'static str,
-    /// At least one.
+    /// At least one example.
     pub examples: &'static [Example],
 }
 
@@ -43,12 +43,12 @@ fn complete_below(mut command: Command, path: &str) -> Command {
     command.after_help(format!("{before}Examples:\n{}", as_help(examples)))
 }
 
-/// The examples of a command.
+/// Returns the examples of a command.
 pub fn of(path: &str) -> Option<&'static [Example]> {
     EXAMPLES.iter().find(|entry| entry.command == path).map(|entry| entry.examples)
 }
 
-/// Two lines an example: what it does, and the command line, indented.
+/// Formats two indented lines for each example: its purpose and the command line.
 fn as_help(examples: &[Example]) -> String {
     let lines = examples.iter().map(|one| format!("  # {}\n  {}", one.what, one.line));
     lines.collect::<Vec<_>>().join("\n")

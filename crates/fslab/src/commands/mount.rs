@@ -1,7 +1,7 @@
-//! `fslab mount`: layers over a directory, served by a daemon.
+//! `fslab mount`: mounts layers over a directory, served by a daemon.
 //!
-//! The calling process starts the daemon and stays until the mount works or has failed, so that
-//! every failure is reported to the caller and shown by the exit code.
+//! The calling process starts the daemon and waits until the mount works or has failed. Every
+//! failure is therefore reported to the caller and shown by the exit code.
 
 mod daemon;
 pub(super) mod description;
@@ -72,12 +72,12 @@ pub struct Args {
     mount_point: PathBuf,
 }
 
-/// What lies below, as a user names it.
+/// Parses the user's name for a lower file system.
 pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
-/// A layer, as a user names it.
+/// Parses the user's name for a layer, with its options.
 pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
     LayerChoice::parse(text, layers::FOREIGN)
 }
@@ -87,15 +87,15 @@ struct Plan {
     stack: Stack,
     options: Options,
     mount_point: PathBuf,
-    /// What is there already, and is to be replaced.
+    /// The dead mount at the mount point that is to be replaced.
     dead: Option<DeadMount>,
-    /// A mount that is there and served, which this program goes on to keep.
+    /// A served mount that this program continues to keep.
     resumed: Option<Resumed>,
     is_quiet: bool,
 }
 
 impl Plan {
-    /// Does the rest of a dry run: looks at a kept mount, or says that the mount is possible.
+    /// Ends a dry run: inspects a kept mount, or reports that the mount is possible.
     fn rehearse(&self) -> Result<()> {
         if let Some(resumed) = &self.resumed {
             return resumed.look();
@@ -109,12 +109,12 @@ impl Plan {
 }
 
 impl Args {
-    /// Mounts; returns when the mount works, with `--foreground` when it has ended.
+    /// Mounts. Returns when the mount works, or with `--foreground` when it has ended.
     pub fn run(self) -> Result<()> {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
-        // One that is mounted belongs to its daemons.
+        // The tree of a resumed mount belongs to its daemons.
         let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
             plan.rehearse()
@@ -145,16 +145,16 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // What the kernel has collected outlives a daemon only where another one follows.
+        // Collected writes survive a daemon only if another daemon follows.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
         let mount_point = self.mount_point;
         let resumed = self.resumed.as_ref().map(Resumed::parse).transpose()?;
         if resumed.is_some() {
-            // The places were looked at when they were not mounted.
+            // The places were checked before the first daemon mounted.
             return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
-        // What can't be asked about is said by who looks at the place next.
+        // The checks of the places below report an error that is ignored here.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
         let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {

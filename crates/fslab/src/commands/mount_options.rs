@@ -1,6 +1,6 @@
 //! The names of mount options, for completion and suggestions.
 
-/// The options of `fslab mount -o`, each with `=` where a value follows.
+/// The options of `fslab mount -o`, each with `=` if a value follows.
 pub(super) const NAMES: &[&str] = &[
     "ro",
     "rw",

@@ -1,5 +1,5 @@
-//! Directories that are named for reports and for work: a mistyped one is refused, and nothing is
-//! written among what somebody else has there.
+//! Directories for reports and work that the user names. A mistyped name is refused, and nothing is
+//! written into a directory with other files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// What a new file system has in its root.
+/// The directory in the root of a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Makes the directory of a report. One that is there is taken where it is empty, or where all
-/// that is in it has a name that such a report gives.
+/// Makes the directory of a report. An existing directory is used if every name in it is one that
+/// such a report writes, or if it is empty.
 ///
 /// # Errors
-/// Where it can't be made, or holds something else.
+/// It can't be made, or holds something else.
 pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let shown = || out.display().to_string();
     match fs::create_dir_all(out) {
@@ -38,16 +38,17 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
     Ok(())
 }
 
-/// The directory of a report that nobody named, in the current one: with the present date and time.
+/// Returns a default name for the directory of a report, with the present date and time. It is in
+/// the current directory.
 pub(super) fn dated(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
     PathBuf::from(format!("{name}-{now}"))
 }
 
-/// Checks that the directory for images and mount points is there.
+/// Checks that the directory for images and mount points exists.
 ///
 /// # Errors
-/// Where it is not.
+/// It does not exist.
 pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     let shown = path.display();
     match path.metadata() {
@@ -61,10 +62,10 @@ pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     }
 }
 
-/// An absolute path without links, of something that need not be there yet.
+/// Returns an absolute path without links. The path itself need not exist yet.
 ///
 /// # Errors
-/// Where the current directory is not known.
+/// The current directory is unknown.
 pub(super) fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().find_map(|ancestor| {

@@ -1,4 +1,4 @@
-//! `fslab probe`: finds out from outside what a file system is.
+//! `fslab probe`: finds out the attributes of a file system from outside.
 
 mod cells;
 mod reproduce;
@@ -81,10 +81,10 @@ pub struct Args {
 /// The heading of options on verification.
 const VERIFYING: &str = "Verifying the prober";
 
-/// Less room than this shows no read-ahead window at all.
+/// Minimum budget. With less space, no read-ahead window can be seen.
 const BUDGET_LEAST: Size = Size::mib(16);
 
-/// Where is probed, with what, and until when.
+/// The place and the means of probing.
 struct Work<'a> {
     path: &'a Path,
     timing: Option<Timing<'a>>,
@@ -92,7 +92,7 @@ struct Work<'a> {
 }
 
 impl Args {
-    /// Probes.
+    /// Probes the file system, or verifies the prober.
     pub fn run(self) -> Result<()> {
         let attributes = self.chosen()?;
         if self.budget < BUDGET_LEAST {
@@ -162,14 +162,14 @@ impl Args {
         reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
-    /// Images go where the user says, else into memory as far as they may.
+    /// Returns the directory for images: the user's directory, or else memory if possible.
     fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
         let memory = Path::new("/dev/shm");
         if self.path.is_none() && memory.is_dir() { memory } else { path }
     }
 
     fn options(&self) -> Options {
-        // This process does nothing else, so that it may be bounded.
+        // This process does nothing else, so its memory may be bounded.
         Options { budget: self.budget.bytes(), gentle: self.gentle, bound_memory: true }
     }
 
@@ -240,7 +240,7 @@ impl Args {
     }
 }
 
-/// Empties the caches of the whole machine, of data and of metadata.
+/// Drops the caches of the whole machine, for data and metadata.
 fn drop_caches() -> std::io::Result<()> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3")

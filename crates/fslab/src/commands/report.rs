@@ -1,4 +1,4 @@
-//! `fslab report`: renders a report again from its samples alone.
+//! `fslab report`: renders a report from its samples alone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,7 +75,7 @@ pub(super) struct Shown {
 }
 
 impl Args {
-    /// Renders.
+    /// Renders the report.
     pub fn run(self) -> Result<()> {
         let file_of = |path: &PathBuf| {
             if path.is_dir() { fslab_compare::samples_path(path) } else { path.clone() }
@@ -89,7 +89,7 @@ impl Args {
 }
 
 impl Shown {
-    /// Refuses gates that can name no row of a plan's report.
+    /// Refuses gates that can't name any row of a plan's report.
     pub(super) fn check_gates(&self, plan: &Plan) -> Result<()> {
         let owned: Vec<(&str, Vec<String>)> =
             plan.workloads.iter().map(|one| (one.label.as_str(), one.phases())).collect();
@@ -112,13 +112,14 @@ impl Shown {
         Ok(())
     }
 
-    /// Computes the report of samples files, prints it and writes what was asked for; `page` is
-    /// where the page goes unless another place was named. Answers what the gates say.
+    /// Computes the report of samples files, prints it and writes the requested files. `page` is
+    /// the default path of the page. Returns the judgements of the gates.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<Gates> {
         self.show_records(&sample::read_all(samples)?, page, Pooling::Strata)
     }
 
-    /// The same for records, with the ratios of several machines pooled in a way.
+    /// As [`Self::show`], but for records, with the given way to pool the ratios of several
+    /// machines.
     pub(super) fn show_records(
         &self,
         records: &[Record],
@@ -158,7 +159,7 @@ impl Shown {
         Ok(Gates { judgements, undecided_fails: self.fail_undecided })
     }
 
-    /// The metrics that were asked for, if there are such.
+    /// Returns the requested metrics, if the report has all of them.
     fn known_metrics(&self, report: &Report) -> Result<Vec<String>> {
         let rows = report.phases().flat_map(|group| &group.rows);
         let known: BTreeSet<&str> =
@@ -171,7 +172,7 @@ impl Shown {
     }
 }
 
-/// What the gates say of a report.
+/// The judgements of the gates on a report.
 #[must_use]
 pub(super) struct Gates {
     judgements: Vec<Judgement>,
@@ -179,7 +180,7 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// Prints it, and fails where a gate does.
+    /// Prints the judgements; fails if a gate fails.
     pub(super) fn refuse(&self) -> Result<()> {
         for one in &self.judgements {
             let outcome = match one.outcome {
@@ -203,15 +204,16 @@ impl Gates {
     }
 }
 
-/// What the page says of a workload.
+/// Returns the description of a workload for the page.
 pub(super) fn workload_help(name: &str) -> &'static str {
     fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }
 
-/// Seed of the orders drawn to judge changes: the same files say the same.
+/// Seed of the random orders by which changes are judged. It is fixed, so equal files give equal
+/// results.
 const HISTORY_SEED: u64 = 1;
 
-/// Writes a report by a renderer.
+/// Writes a report with the renderer of this name.
 pub(super) fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = fslab_report::find(name) else {
         bail_as!(Missing, "this fslab was built without {name}");

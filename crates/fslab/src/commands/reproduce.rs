@@ -1,4 +1,4 @@
-//! `fslab reproduce`: measures again what papers published, and sets both side by side.
+//! `fslab reproduce`: repeats the measurements of papers, and compares the results with theirs.
 
 mod asking;
 mod library;
@@ -19,13 +19,13 @@ use self::library::Library;
 use super::built_in;
 use super::places;
 
-/// The page that leads to the others.
+/// The page that links to the others.
 const INDEX: &str = "index.html";
 
-/// Where the charts are.
+/// The directory of the charts.
 const FIGURES: &str = "figures";
 
-/// How the names of a paper's pages end.
+/// The suffixes of a paper's pages.
 const PAGE_FORMS: [&str; 3] = ["html", "md", "json"];
 
 /// Arguments of `fslab reproduce`.
@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Runs what the claims ask for, and writes the pages.
+    /// Runs what the claims need, and writes the pages.
     pub fn run(self) -> Result<()> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         let library = Library::open(&self.paper, form)?;
@@ -97,7 +97,7 @@ impl Args {
     }
 }
 
-/// Whether a run, or the pages of one, gives such a name to something in its directory.
+/// Whether a run, or its pages, may write this name into its directory.
 fn is_own(name: &str) -> bool {
     let is_page = |name: &str| {
         let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
@@ -109,7 +109,7 @@ fn is_own(name: &str) -> bool {
         || library::plans().any(|plan| plan.name == name)
 }
 
-/// Fails where something was not done; the pages are written by then.
+/// Fails if something was not done. The pages have been written by then.
 fn ended(done: &running::Done) -> Result<()> {
     match done.failed.as_slice() {
         _ if done.interrupted => {
@@ -122,7 +122,7 @@ fn ended(done: &running::Done) -> Result<()> {
     }
 }
 
-/// Writes a page a paper, and one that leads to them.
+/// Writes a page for each paper, and a page that links to them.
 fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> Result<()> {
     fs::create_dir_all(out.join(FIGURES)).with_context(|| out.display().to_string())?;
     let runs = Runs::new(&library.papers, done.ran.clone(), done.answers.clone());
@@ -151,7 +151,7 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
     Ok(())
 }
 
-/// The plans that a paper's claims name, and where their own reports are.
+/// Returns the plans that a paper's claims name, and the places of their reports.
 fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Path) -> Vec<Planned> {
     let folder = if samples == out { PathBuf::new() } else { samples.to_owned() };
     let plan = |name: String| {
@@ -169,8 +169,8 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// The claims of a paper that read the answer of a command, beside the answer: what a command that
-/// re-creates a paper shows of it, in the words of the paper's own page.
+/// Compares the answer of a command with the claims of a paper that read it. A command that repeats
+/// a paper's experiment prints this. The text is in the words of the paper's own page.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

@@ -1,4 +1,4 @@
-//! `fslab sca`: tools for the stored files of codec layers, while nothing is mounted.
+//! `fslab sca`: tools for the stored files of codec layers that are not mounted.
 
 mod compact;
 mod convert;
@@ -76,7 +76,7 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the subcommand.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Stat(args) => args.run(),

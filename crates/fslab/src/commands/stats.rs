@@ -1,4 +1,4 @@
-//! `fslab stats`: what the layers of a mount have counted.
+//! `fslab stats`: shows the counts of a mount's layers.
 
 mod listen;
 mod prometheus;
@@ -20,7 +20,7 @@ use super::umount;
 use crate::exit::Code;
 use crate::{output, runtime, units};
 
-/// No daemon of ours tells more.
+/// Maximum size of a daemon's answer in bytes; daemons of fslab send less.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The shortest interval of --watch.
@@ -56,7 +56,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     is_long_enough.then_some(interval).ok_or_else(|| "the shortest interval is 100ms".to_owned())
 }
 
-/// What a daemon tells.
+/// The answer of a daemon.
 #[derive(Debug, Deserialize)]
 struct Document {
     mount_point: String,
@@ -64,7 +64,7 @@ struct Document {
 }
 
 impl Args {
-    /// Asks the daemon and prints.
+    /// Asks the daemon and prints its answer.
     pub fn run(self) -> Result<()> {
         let (path, mount) = umount::mount_of_ours(&self.mount_point)?;
         if let Some(place) = &self.listen {
@@ -96,7 +96,7 @@ fn parse(text: &str) -> Result<Document> {
     serde_json::from_str(text).context("the daemon gives an answer of another version of fslab")
 }
 
-/// Prints the counts of each interval until nobody reads them, or the mount ends.
+/// Prints the counts of each interval until standard output is closed, or the mount ends.
 fn watch(path: &Path, mount: &MountEntry, interval: Duration) -> Result<()> {
     let mut before = parse(&ask(path, mount)?)?.layers;
     let mut asked = Instant::now();
@@ -122,7 +122,7 @@ fn is_mounted(mount: &MountEntry) -> Result<bool> {
     Ok(mounts.iter().any(|one| one.device == mount.device && one.target == mount.target))
 }
 
-/// The document of the daemon of a mount.
+/// Returns the answer of a mount's daemon.
 fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
     let nothing = || {
@@ -132,7 +132,7 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match UnixStream::connect(&socket) {
-        // A daemon that was killed left the socket; its number went to a mount that has none.
+        // A killed daemon left the socket. Its device number was reused by a mount without one.
         Err(error)
             if error.kind() == ErrorKind::ConnectionRefused
                 && umount::Daemon::of(mount).is_some() =>

@@ -1,4 +1,4 @@
-//! `fslab status`: the mounts of fslab, what they are, since when, and whether they work.
+//! `fslab status`: shows the mounts of fslab, their layers, ages and health.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ use crate::{runtime, units};
 /// How long a daemon may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Answers are one line.
+/// Maximum length of an answer in bytes; an answer is one line.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Arguments of `fslab status`.
@@ -190,12 +190,13 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
-/// Looks at the mount only if it has no daemon: a stopped daemon would not answer.
+/// Whether a mount is dead. The mount itself is accessed only if it has no daemon, because a
+/// stopped daemon would not answer.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }
 
-/// Asks the daemon of a mount to describe it; `None` where it can't be asked for that.
+/// Asks the daemon of a mount for a description; `None` if the daemon can't be asked for that.
 fn ask(mount: &MountEntry) -> Result<Option<Description>> {
     let shown = mount.target.display();
     let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else { return Ok(None) };

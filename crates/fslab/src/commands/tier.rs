@@ -1,7 +1,7 @@
-//! `fslab tier`: files that go to archives and come back.
+//! `fslab tier`: moves files to archives and back.
 //!
-//! Where the tree is mounted, its daemon is asked; else the tree is opened here. Both do the same
-//! [`Command`]s and tell the same [events](fslab_tier::command::Event).
+//! If the tree is mounted, its daemon is asked; otherwise the tree is opened here. Both execute the
+//! same [`Command`]s and report the same [events](fslab_tier::command::Event).
 
 mod access;
 mod making;
@@ -220,9 +220,9 @@ enum Action {
 }
 
 impl Args {
-    /// Does what was asked.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        // Ends of released files share blocks with files that stay open.
+        // The ends of released files share blocks with files that stay open.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {
@@ -283,7 +283,7 @@ impl Args {
 }
 
 impl Paths {
-    /// What is asked about them, and of which tree.
+    /// Returns the tree of these paths, and the command for them.
     fn asked(&self, make: impl FnOnce(Vec<Vec<u8>>) -> Command) -> Result<(Access, Command)> {
         let (access, inner) = Access::to_all(&self.paths)?;
         Ok((access, make(inner)))
@@ -291,7 +291,7 @@ impl Paths {
 }
 
 impl OneArchive {
-    /// What is asked about it, and of which tree.
+    /// Returns the tree of this archive, and the command for it.
     fn asked(&self, make: impl FnOnce(String) -> Command) -> Result<(Access, Command)> {
         let id = self.archive.to_str().and_then(|text| text.parse::<fslab_tier::Id>().ok());
         let name = match id {
@@ -308,13 +308,13 @@ impl Tree {
     }
 }
 
-/// What is asked about a path of which nothing need be there.
+/// Returns the tree of a path, and the command for it. The path need not exist.
 fn of_path(path: &Path, make: impl FnOnce(Vec<u8>) -> Command) -> Result<(Access, Command)> {
     let (access, inner) = Access::to(path)?;
     Ok((access, make(inner)))
 }
 
-/// The rules of a policy, and where they are from.
+/// Reads the rules of a policy; also returns their origin.
 fn read_rules(file: &Path) -> Result<(String, String)> {
     let origin = file.display().to_string();
     let rules = std::fs::read_to_string(file)
@@ -336,7 +336,7 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
 }
 
-/// A tree that is to be worked on: its owner, who is not root, may enter it from here on.
+/// Opens a tree to work on it. An owner other than root may enter the tree from here on.
 fn own_tree(path: &Path) -> Result<HostFs> {
     let cant = |what: &str, error: fslab_vfs::Error| {
         unusable(&format!("can't {what} {}", path.display()), error.errno().into())
@@ -347,7 +347,8 @@ fn own_tree(path: &Path) -> Result<HostFs> {
     Ok(tree)
 }
 
-/// What was given can't be used, or not by this user, or something went wrong with it.
+/// Returns an error with the exit code of its cause: the argument is unusable, the user lacks a
+/// privilege, or an operation failed.
 fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
     Code::of_io(&error).error(format!("{what}: {error}"))
 }

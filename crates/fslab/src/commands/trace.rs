@@ -1,4 +1,4 @@
-//! `fslab trace`: reads what the `trace` layer recorded, and does it again.
+//! `fslab trace`: shows and replays recordings of the `trace` layer.
 
 mod filter;
 mod replay;
@@ -24,7 +24,7 @@ enum Action {
 }
 
 impl Args {
-    /// Runs the chosen action.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.action {
             Action::Show(args) => args.run(),
@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// Says on standard error what a trace that was read to its end lacks.
+/// Prints on standard error which records a trace lacks, after it was read to its end.
 fn say_what_is_missing(reader: &Reader) {
     let missing = reader.missing();
     if missing > 0 {

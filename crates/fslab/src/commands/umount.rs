@@ -1,4 +1,4 @@
-//! `fslab umount`: unmounts and waits until the daemon has written everything back and ended.
+//! `fslab umount`: unmounts, and waits until the daemon has written everything back and ended.
 
 mod daemon;
 
@@ -16,8 +16,8 @@ use super::candidates;
 use crate::exit::Code;
 pub(super) use daemon::Daemon;
 
-/// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
-/// lsof) uses one for a moment, and so does one that is being started while a file is open.
+/// How long a mount may be in use before that is reported. A program that only inspects mounts (df,
+/// lsof) uses one for a moment. So does a program that is started while a file is open.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(200);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -41,7 +41,7 @@ Waits up to 30 s for the daemon to write back all data and end. Does not wait wi
 file system is mounted at another place too. If the daemon fails, umount fails and prints why.";
 
 impl Args {
-    /// Unmounts.
+    /// Unmounts, and waits for the daemon.
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
         let others = other_places(&mount)?;
@@ -71,7 +71,7 @@ impl Args {
     }
 }
 
-/// Tries again while a mount is in use, for at most so long.
+/// Repeats an attempt while a mount is in use, for at most `patience`.
 fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let start = Instant::now();
     loop {
@@ -85,10 +85,11 @@ fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -
     }
 }
 
-/// The mount of fslab on a path, and its absolute path.
+/// Returns the mount of fslab on a path, and its absolute path.
 pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     let cant = || format!("can't find {}", path.display());
-    // Opened without asking what is mounted there, as its daemon may be dead.
+    // Opened with O_PATH, which does not access the mounted file system, because its daemon may be
+    // dead.
     let seen = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => bail_as!(BadInput, "{} does not exist", path.display()),
         seen => seen.with_context(cant)?,
@@ -105,18 +106,19 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     }
 }
 
-/// A mount that may end meanwhile, behind a number that no other mount gets where the kernel has
-/// such.
+/// A mount that may end, and an identity that the kernel gives to no other mount, if it has such
+/// identities.
 type Known = (u64, MountEntry);
 
-/// Other places where the same file system is mounted: its daemon serves on for them.
+/// Returns other places where the same file system is mounted. Its daemon continues to serve them.
 fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
     let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
     let others = places.into_iter().filter(|other| other.id != mount.id);
     Ok(others.filter_map(|mount| Some((identity_of(&mount)?, mount))).collect())
 }
 
-/// `None` where it is gone, or something else is seen at its place.
+/// Returns the identity of a mount. Returns `None` if the mount has ended, or if something else is
+/// visible at its place.
 fn identity_of(mount: &MountEntry) -> Option<u64> {
     mounts::identity_of(mount.open().ok()??).ok()
 }
@@ -146,7 +148,7 @@ fn refuse_if_of_another_user(path: &Path, mount: &MountEntry) -> Result<()> {
     }
 }
 
-/// Ordinary users unmount through the setuid helper that mounted for them.
+/// Unmounts as an ordinary user, through the setuid helper that made the mount.
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);

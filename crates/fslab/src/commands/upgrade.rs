@@ -1,4 +1,4 @@
-//! `fslab upgrade`: the daemon of a kept mount is replaced by the version that is installed.
+//! `fslab upgrade`: replaces the daemon of a kept mount by the installed version.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,13 +17,14 @@ use crate::runtime;
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a daemon may take to look at the program that is installed.
+/// How long a daemon may take to check the installed program.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A daemon that was ended does not answer; its socket is there for a moment yet.
+/// Time limit for a version request. A daemon that was ended does not answer, although its socket
+/// exists for another moment.
 const VERSION_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Answers are one line.
+/// Maximum length of an answer in bytes; an answer is one line.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// Arguments of `fslab upgrade`.
@@ -41,7 +42,7 @@ checks whether it can serve the mount before it takes over; if it can't, nothing
 that use the mount notice a pause.";
 
 impl Args {
-    /// Asks the daemon, and waits for the next one.
+    /// Sends the request to the daemon, and waits for the next one.
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
         let shown = path.display();
@@ -67,7 +68,7 @@ impl Args {
     }
 }
 
-/// Who serves a mount.
+/// The process that serves a mount.
 struct Serving {
     process: u32,
     is_installed: bool,
@@ -100,7 +101,8 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     stream.set_read_timeout(Some(time_max))?;
     writeln!(stream, "{question}").context("asking the daemon")?;
     let mut answer = String::new();
-    // Not to the end: that comes when the next daemon closes what this one had open.
+    // This reads only one line. The stream ends only when the next daemon closes this daemon's
+    // files.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
     told.read_line(&mut answer).context("asking the daemon")?;
     Ok(answer.trim_end().to_owned())

@@ -1,5 +1,5 @@
-//! `fslab worker`: what `fslab compare` starts for the parts of workloads that are done by several
-//! processes at a time.
+//! `fslab worker`: started by `fslab compare` for parts of workloads that several processes perform
+//! at the same time.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Does it, told when to begin on standard input, and says what was measured.
+    /// Performs the task when standard input gives the start signal, and prints the measurements.
     pub fn run(self) -> Result<()> {
         let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
         Ok(fslab_compare::worker::run(&self.task, &mut input, &mut output)?)

@@ -1,5 +1,5 @@
-//! `fslab age`: the same workload on real file systems, after kills too, and scores that others
-//! count likewise.
+//! `fslab age`: replays one workload on real file systems, also after kills, and checks scores
+//! against those of other tools.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, run};
 
-/// A fresh file system of a kind; everything is undone when this goes.
+/// A new file system of a kind; dropping it undoes everything.
 pub struct Fresh {
     mount: Option<Mount>,
     _device: LoopDevice,
@@ -20,7 +20,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// `None`, aloud, where it can't be made here.
+    /// Returns `None` with a skip message if it can't be made here.
     pub fn new(kind: Kind) -> Option<Self> {
         Self::of_size(kind, 320 << 20)
     }
@@ -47,7 +47,7 @@ impl Fresh {
         Some(Self { mount: Some(mount), _device: device, scratch })
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("point")
     }
@@ -61,7 +61,7 @@ impl Drop for Fresh {
     }
 }
 
-/// What the program says where it must succeed.
+/// Returns the output of the program, which must succeed.
 #[track_caller]
 pub fn works(arguments: &[&str]) -> String {
     let output = fslab(arguments).output().unwrap();
@@ -70,20 +70,20 @@ pub fn works(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A path as an argument.
+/// Converts a path to an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A workload of some thousand operations.
+/// Makes a workload of some thousand operations.
 fn workload(scratch: &TempDir, days: &str) -> PathBuf {
     let path = scratch.path().join("workload.parquet");
     works(&["age", "profile", "smith97", "--volume", "96MiB", "--days", days, "-o", text(&path)]);
     path
 }
 
-/// What `filefrag -v` says of a file: blocks, and extents that do not follow their predecessor.
-/// What lies behind the end, where xfs reserves space, is left out.
+/// Returns what `filefrag -v` reports for a file: blocks, and extents that do not follow their
+/// predecessor. Blocks after the end, where xfs reserves space, are left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -121,7 +121,7 @@ fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `"name": NUMBER` in the first place where it stands.
+/// Returns the number in the first `"name": NUMBER`.
 fn figure(json: &str, name: &str) -> u64 {
     let (_, rest) = json.split_once(&format!("\"{name}\": ")).unwrap();
     rest.split([',', '\n', '}']).next().unwrap().trim().parse().unwrap()
@@ -158,7 +158,8 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
             continue;
         };
         if kind == Kind::Btrfs {
-            // What lies inline in its metadata is left out here, and an extent for filefrag.
+            // Content that is inline in the metadata is left out here, but filefrag counts it as an
+            // extent.
             continue;
         }
         let total = score.split_once("\"total\"").unwrap().1;
@@ -169,7 +170,7 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
     }
 }
 
-/// The engine does the same with one thread and with several; what it leaves is whole.
+/// The engine makes the same tree with one thread and with several, and the image is undamaged.
 #[test]
 fn one_workload_makes_one_tree_on_the_engine() {
     let scratch = TempDir::new().unwrap();
@@ -235,7 +236,7 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// `FSLAB_KILLS` for another number of kills.
+/// `FSLAB_KILLS` sets the number of kills.
 #[test]
 fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
     let kills = std::env::var("FSLAB_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
@@ -268,7 +269,7 @@ fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
         ];
         let mut child =
             fslab(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // Somewhere behind a checkpoint that is another one each time.
+        // A different position each time, after a checkpoint.
         let enough = total * kill / kills;
         let reached = || {
             let told = std::fs::read_to_string(&checkpoint).unwrap_or_default();
@@ -293,14 +294,14 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Some of this project's own sources.
+/// Returns a path among this project's own sources.
 pub fn sources(name: &str) -> PathBuf {
     std::path::absolute(Path::new("../fslab-age").join(name)).unwrap()
 }
 
-/// A live tree before and after people worked in it: what is derived of the two snapshots makes, in
-/// a directory of its own, a population that `verify` finds to be the real one. A tree that was not
-/// changed so is told from it.
+/// Takes snapshots of a live tree before and after work in it. The workload derived from them makes
+/// a population, in another directory, that `verify` accepts as the real one. `verify` rejects a
+/// tree without these changes.
 #[test]
 fn captured_churn_of_a_live_tree_is_verified() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -339,8 +340,8 @@ fn captured_churn_of_a_live_tree_is_verified() {
     assert!(code == 1 && told.contains("too far from the reference"), "{told}");
 }
 
-/// The engine's images follow from the workload alone, to the byte; a comparison begins with one,
-/// and with none of another workload.
+/// Images of the engine depend only on the workload, byte for byte. A comparison starts on such an
+/// image, but not on an image of another workload.
 #[test]
 fn aged_images_follow_from_the_workload_and_begin_comparisons() {
     let scratch = TempDir::new().unwrap();
@@ -404,7 +405,7 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
     assert!(works_on("aged") && !works_on("other"), "{samples} {message}");
 }
 
-/// On file systems of the kernel the tree is the same each time; nothing stays mounted.
+/// On file systems of the kernel the tree is always the same; nothing stays mounted.
 #[test]
 fn images_of_the_kernels_file_systems_have_the_tree_of_the_workload() {
     if Fresh::new(Kind::Xfs).is_none() {
@@ -459,8 +460,8 @@ fn scores_of_several_targets_are_one_chart() {
     assert_eq!(drawn.matches("<g class=\"t").count(), 5);
 }
 
-/// A workload with files of recorded days ages a file system, whose scores over time and by size
-/// are then at hand. A trace of a mount is such a recording.
+/// A workload with files of recorded days ages a file system. Its scores over time and by size are
+/// then available. A trace of a mount is such a recording.
 #[test]
 fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -479,7 +480,7 @@ fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
     let replayed = ["age", "replay", "--json", "--verify", "--score-every", "1"];
     let json = works(&[&replayed[..], &[text(&derived), text(&aged)]].concat());
     assert!(json.contains("\"verified\": true"), "{json}");
-    // Both snapshots are of one moment, and so of the first day, whose score is not told.
+    // Both snapshots were taken at nearly the same moment, on the first day, which has no score.
     std::fs::write(&told, json).unwrap();
     let last = snapshots.join("1");
     let verify = ["age", "verify", "--scores", text(&told), "--earlier", text(&snapshots)];

@@ -1,5 +1,5 @@
-//! `fslab age` on the churn of live trees: snapshots around real builds and real package upgrades
-//! become a workload, whose replay on the same file system is verified against the last snapshot.
+//! `fslab age` on the churn of live trees. Snapshots around real builds and real package upgrades
+//! become a workload. Its replay on the same file system is verified against the last snapshot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::aging::{Fresh, copy, sources, text, works};
 use crate::support::run;
 
-/// A tree on a file system of its own, and snapshots of it.
+/// A tree on its own file system, and snapshots of it.
 struct Churn {
     fresh: Fresh,
     tree: PathBuf,
@@ -19,7 +19,7 @@ struct Churn {
 }
 
 impl Churn {
-    /// `None`, aloud, where no file system can be made.
+    /// Returns `None` with a skip message if no file system can be made.
     fn new() -> Option<Self> {
         let fresh = Fresh::new(Kind::Ext4)?;
         let (tree, scratch) = (fresh.root().join("tree"), TempDir::new().unwrap());
@@ -27,15 +27,15 @@ impl Churn {
         Some(Self { fresh, tree, scratch, snapshots: Vec::new() })
     }
 
-    /// Takes the tree as it is now.
+    /// Takes a snapshot of the current tree.
     fn capture(&mut self) {
         let path = self.scratch.path().join(format!("{}.parquet", self.snapshots.len()));
         works(&["age", "snapshot", "--extents", text(&self.tree), text(&path)]);
         self.snapshots.push(path);
     }
 
-    /// The workload of all snapshots is replayed beside the tree, and must come near the last one
-    /// and not the first. Answers what was derived.
+    /// Replays the workload of all snapshots beside the tree. The result must be near the last
+    /// snapshot and not near the first. Returns the output of `derive`.
     #[track_caller]
     fn age_and_verify(&self) -> String {
         let [workload, replayed] =
@@ -60,14 +60,15 @@ impl Churn {
     }
 }
 
-/// `WORD NUMBER` of what `derive` says.
+/// Returns the number after a word in the output of `derive`.
 #[track_caller]
 fn counted(derived: &str, word: &str) -> u64 {
     let (_, rest) = derived.split_once(&format!("{word} ")).unwrap();
     rest.split([',', '\n']).next().unwrap().parse().unwrap()
 }
 
-/// Whether a program did what it was asked; aloud, where it is not there.
+/// Runs a program, which must succeed. Prints a skip message and returns `false` if it is not
+/// installed.
 #[track_caller]
 fn done(command: &mut Command, test: &str) -> bool {
     match command.output() {
@@ -83,7 +84,7 @@ fn done(command: &mut Command, test: &str) -> bool {
     }
 }
 
-/// The cargo that runs this test, in a crate of its own: with nothing of what it was told here.
+/// Returns the cargo that runs this test, for another crate, without the settings of this run.
 fn cargo(crate_root: &Path, arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -100,7 +101,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// A crate of so many modules, which grow with their version.
+/// Writes a crate of these modules, which grow with their version.
 fn write_crate(root: &Path, modules: std::ops::Range<usize>, version: usize) {
     let manifest =
         "[package]\nname = \"churn\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n";
@@ -115,8 +116,8 @@ fn write_crate(root: &Path, modules: std::ops::Range<usize>, version: usize) {
     }
 }
 
-/// Five commits of a crate, each built: sources change, modules come and go, and cargo makes,
-/// writes and removes what it keeps for the next build.
+/// Five commits of a crate, each built. Sources change, modules are added and removed, and cargo
+/// creates, writes and removes its files for the next build.
 #[test]
 fn churn_of_builds_is_captured_replayed_and_verified() {
     let Some(mut churn) = Churn::new() else { return };
@@ -161,7 +162,7 @@ fn package(scratch: &Path, name: &str, version: &str, parts: &[&str]) -> Option<
     done(&mut build, "fslab::aging_churn, packages").then_some(output)
 }
 
-/// dpkg on a root of its own, without anything of this machine's.
+/// Returns dpkg for a separate root, independent of this machine's packages.
 fn dpkg(root: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", root.display()));
@@ -170,7 +171,7 @@ fn dpkg(root: &Path) -> Command {
     command
 }
 
-/// Packages that are installed, upgraded and removed by dpkg in a root of their own.
+/// dpkg installs, upgrades and removes packages in a separate root.
 #[test]
 fn churn_of_package_upgrades_is_captured_replayed_and_verified() {
     let Some(mut churn) = Churn::new() else { return };

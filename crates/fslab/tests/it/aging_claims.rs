@@ -1,4 +1,4 @@
-//! The claims on ageing: they find their figures, and a planted untruth makes them fail.
+//! The claims on ageing find their figures, and planted errors make them fail.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ use crate::support::fslab;
 
 const SIMULATE: [&str; 5] = ["age", "simulate", "--profile", "smith97", "--json"];
 
-/// The answer of a simulation of the slides' volume, with further arguments.
+/// Returns the answer of a simulation of the slides' volume, with further arguments.
 #[track_caller]
 fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
     let arguments = [&SIMULATE[..], &["--sequential"], arguments].concat();
     serde_json::from_str(&done(place, &arguments)).unwrap()
 }
 
-/// The page of these answers, as JSON.
+/// Returns the page for these answers, as JSON.
 #[track_caller]
 fn judged(place: &TempDir, answers: &Value) -> Value {
     fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
@@ -31,16 +31,16 @@ fn verdict(page: &Value, id: &str) -> String {
     row["agreement"].as_str().unwrap().to_owned()
 }
 
-/// Whether one of the file systems of the verification has no broken file, so that the ratio of
-/// their shares is undefined. After three days this depends on when the kernel wrote back.
+/// Whether one file system of the verification has no broken file, so that the ratio of their
+/// shares is undefined. After three days this depends on when the kernel wrote back.
 fn is_unbroken(answers: &Value) -> bool {
     let repeats = answers["verification"]["Ok"]["repeats"].as_array().unwrap();
     let sides = repeats.iter().flat_map(|repeat| [&repeat["real"], &repeat["simulated"]]);
     sides.into_iter().any(|side| side["broken"] == 0.0)
 }
 
-/// What claims read is where the commands say it: a few days fill every claim and chart that needs
-/// no plan.
+/// The claims read figures where the commands write them. A few days provide every claim and chart
+/// that needs no plan.
 #[test]
 fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     let place = TempDir::new().unwrap();
@@ -77,7 +77,7 @@ fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     assert_eq!(drawn, if is_root { 12 } else { 10 }, "charts of commands");
 }
 
-/// The planted untruth is that each policy has the name of the other one.
+/// The planted error: the names of the two policies are swapped.
 #[test]
 fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     let place = TempDir::new().unwrap();
@@ -90,7 +90,7 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     let of = |answer: &Value| judged(&place, &json!({ "simulation": { "Ok": answer } }));
     let (truth, untruth) = (of(&answer), of(&swapped));
     for (id, expected) in [
-        // NoSwitch loses less than FFS there, but loses.
+        // NoSwitch loses less than FFS there, but still loses.
         ("dip-read", "agrees"),
         ("dip-create", "agrees"),
         ("dip-gone", "differs"),
@@ -115,9 +115,9 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// The planted untruths are clustering that is dumb where its answer says smart, files of 104 KB
-/// that are as fast as those of 96 KB, and a simulated tree that is broken more than the real one.
-/// One repeat of the verification decides nothing.
+/// There are three planted errors. Clustering is dumb where its answer says smart. Files of 104 KB
+/// are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat of
+/// the verification is not enough to decide.
 #[test]
 fn untruths_about_clustering_dip_and_verification_fail_their_claims() {
     let place = TempDir::new().unwrap();
@@ -176,14 +176,14 @@ fn compared(place: &TempDir, change: &str) -> String {
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
     let output = command.output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-    // The claims say what could not be measured.
+    // The claims report what could not be measured.
     let mut command = fslab(&["reproduce", "aging", "--samples", "."]);
     command.current_dir(place.path()).output().unwrap();
     messages
 }
 
-/// The planted untruths are an image that another policy has aged, under the name of the right one,
-/// and an image of another workload. Neither is measured, and the claim has no figure.
+/// The planted errors: an image that another policy has aged, under the name of the right one, and
+/// an image of another workload. Neither is measured, and the claim has no figure.
 #[test]
 fn an_image_of_another_policy_or_workload_fails_the_claim() {
     if crate::support::can_not_mount("fslab::aging_claims, images") {

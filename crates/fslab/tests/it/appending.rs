@@ -1,5 +1,5 @@
-//! Whether a write appends is a matter of the write: fcntl(2) changes it after the opening, and
-//! pages of shared maps have their place however the file was opened.
+//! Whether a write appends depends on the state of the file at the write: fcntl(2) may change it
+//! after opening. Pages of shared mappings keep their place, however the file was opened.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use fslab_vfs_testing::skip::skip;
 
 use crate::support::{Place, require_mounting, run};
 
-/// Opens a file for appending in every way in which it is then written, and looks what it holds.
+/// Opens a file for appending, writes it in several ways, and checks its content.
 const WRITES: &str = "
 import fcntl, mmap, os, sys
 path = sys.argv[1]
@@ -60,8 +60,8 @@ if found != pieces * 4:
     sys.exit('a direct append: %r' % [found[at] for at in range(0, len(found), 1 << 20)])
 ";
 
-/// Where the kernel passes writes on by itself, it opens the file below as the file was opened, and
-/// never looks again (Linux 6.18).
+/// If the kernel passes writes on itself, it opens the lower file with the flags of the open call.
+/// It does not check the flags again (Linux 6.18).
 fn is_settled_at_opening(stack: &str) -> bool {
     stack == "null" || stack == "tier"
 }
@@ -100,7 +100,7 @@ fn appending_is_a_matter_of_the_write() {
     }
 }
 
-/// Where a file is that is archived and released, too.
+/// Also for files that are archived and released.
 #[test]
 fn appending_to_a_tier_is_a_matter_of_the_write() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! The boundary to the kernel as a program's user sees it: rights, threads, memory, and where
-//! else the file system is mounted.
+//! The boundary to the kernel, from a user's point of view: permissions, threads, memory, and other
+//! places where the file system is mounted.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -18,13 +18,13 @@ use crate::support::{
     Place, copy_program, daemons_naming, is_mounted, require_mounting, soon, umount_unused,
 };
 
-/// Bytes that may be resident at rest, in KiB.
+/// Maximum resident memory at rest, in KiB.
 const RESIDENT_MAX_KIB: u64 = 32 << 10;
 
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
-/// An access list as the kernel takes it: the owner and the mask may do everything, one more user
-/// may read, nobody else may do anything.
+/// Returns an access list in the kernel's format. The owner and the mask have all permissions, one
+/// other user may read, and nobody else has access.
 fn readable_by(user: u32) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries = [(1, 7, NOBODY), (2, 4, user), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)];
@@ -82,7 +82,7 @@ fn access_lists_set_by_strangers_to_the_group_take_its_bit() {
     }
 }
 
-/// From one thread, which must never wait for another, to more than there are processors.
+/// From one thread, which must never wait for another, to more threads than processors.
 #[test]
 fn any_number_of_threads_conforms() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -101,7 +101,7 @@ fn any_number_of_threads_conforms() {
     }
 }
 
-/// So many write, sync and read files of so many bytes each.
+/// Writes, syncs and reads one file of `bytes` bytes per worker, in parallel.
 fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
     std::thread::scope(|scope| {
         for number in 0..workers {
@@ -117,7 +117,8 @@ fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
     });
 }
 
-/// Mounts for two processors, of which this machine may have many more: each has its threads.
+/// Mounts with two processors allowed. This machine may have many more, and each processor has its
+/// own threads.
 fn mount_on_two_processors(place: &Place, layer: &str) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one));
@@ -129,7 +130,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Every thread's buffers have been in use, and are given back.
+/// The buffers of all threads have been used, and are freed.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
@@ -148,7 +149,7 @@ fn a_mount_at_rest_takes_little_memory() {
     place.umount();
 }
 
-/// A device node of its own, for the machine's may be root's alone.
+/// Uses a separate device node, because the machine's may be accessible to root only.
 const WITH_OWN_DEVICE: &str = r#"
     set -e
     mount --make-rprivate /
@@ -159,7 +160,7 @@ const WITH_OWN_DEVICE: &str = r#"
     trap 'fusermount3 -u -q -z "$POINT" || true' EXIT
 "#;
 
-/// What an ordinary user does.
+/// The commands of an ordinary user.
 const AS_A_USER: &str = r#"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
         # What is normal for a user is not worth a word.
@@ -199,7 +200,7 @@ const AS_A_USER: &str = r#"
 "#;
 
 /// A user who stays in an idle mount until its daemon has tried to unmount it, and then leaves. The
-/// helper notes its tries, and begins none before the user is there.
+/// helper logs its attempts; it starts none before the user is in the mount.
 const IN_AN_IDLE_MOUNT: &str = r#"
     export HELPER="$(command -v fusermount3)" NOTES="$SCRATCH/dev/notes"
     install -d -o nobody "$NOTES"
@@ -223,7 +224,8 @@ END
     '
 "#;
 
-/// Runs a script where ordinary users can mount; `None`, aloud, where they can't.
+/// Runs a script in an environment where ordinary users can mount. Returns `None` with a skip
+/// message if that is impossible.
 pub fn with_own_device(test: &str, script: &str) -> Option<String> {
     if Command::new("fusermount3").arg("--version").output().is_err() {
         skip(test, "fusermount3 is not installed (Debian: fuse3)");
@@ -237,7 +239,7 @@ pub fn with_own_device(test: &str, script: &str) -> Option<String> {
     for owned in [&place.lower, &place.point, &second] {
         chown(owned, Some(65_534), Some(65_534)).unwrap();
     }
-    // The folder of builds may be closed to others.
+    // The build directory may be closed to other users.
     let program = scratch.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let output = Command::new("unshare")
@@ -293,7 +295,8 @@ fn bind(source: &Path, target: &Path) -> Mount {
     Mount::adopt(target)
 }
 
-/// A second place of a mount goes with the daemon, and keeps it when only the first goes.
+/// The daemon serves a second mount point after the first is unmounted. When the daemon ends, the
+/// second mount point is unmounted too.
 #[test]
 fn a_mount_mounted_twice_is_served_at_both_places() {
     require_mounting!();
@@ -314,7 +317,7 @@ fn a_mount_mounted_twice_is_served_at_both_places() {
 #[test]
 fn a_mount_that_was_moved_is_found_by_its_daemon() {
     require_mounting!();
-    // What is shared can't be moved out of, so the mount is below a place of its own.
+    // A mount below a shared mount can't be moved, so the mount is below a private one.
     let scratch = tempfile::tempdir().unwrap();
     let own = Mount::new(Path::new("none"), scratch.path(), "tmpfs", "size=1m").unwrap();
     rustix::mount::mount_change(scratch.path(), MountPropagationFlags::PRIVATE).unwrap();
@@ -332,7 +335,7 @@ fn a_mount_that_was_moved_is_found_by_its_daemon() {
     own.unmount().unwrap();
 }
 
-/// What lies over a mount is somebody else's.
+/// A mount over this mount is not touched.
 #[test]
 fn what_is_mounted_over_a_mount_is_left_alone() {
     require_mounting!();
@@ -347,7 +350,7 @@ fn what_is_mounted_over_a_mount_is_left_alone() {
     soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
 }
 
-/// The kernel passes reads and writes through one mount over a plain file system, and no more.
+/// The kernel passes reads and writes through only one mount over a plain file system.
 #[test]
 fn mounts_lie_over_mounts() {
     require_mounting!();
@@ -357,7 +360,7 @@ fn mounts_lie_over_mounts() {
     for place in &mut above {
         place.lower.clone_from(&lower);
         let log = place.point.parent().unwrap().join("log");
-        // The other thing said is that there are no file handles.
+        // The other message is that there are no file handles.
         let (code, said) =
             place.try_mount(&["-l", "null", "-o", &format!("log={}", log.display())]);
         assert_eq!(code, 0, "{said}");

@@ -1,4 +1,5 @@
-//! `fslab campaign` as a user meets it: made, run in shares, reported, and handed to a scheduler.
+//! `fslab campaign` from a user's point of view: creating, running in shares, reporting, and
+//! submitting to a scheduler.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +17,8 @@ const PLAN: &str = "name = \"small\"\nrounds = 4\nrounds_max = 8\nnoise_floor = 
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-/// Makes a folder with a plan and a campaign of it. The program finds no other programs but those
-/// of the test.
+/// Makes a directory with a plan and a campaign of it. The program finds no other programs than
+/// those of the test.
 fn campaign() -> Scratch {
     let scratch = Scratch::with_plan(PLAN, ("PATH", "bin"));
     let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
@@ -87,7 +88,7 @@ fn without_a_scheduler_shares_run_here_one_after_another() {
     assert_eq!(status["hosts"][0]["attempts"], 3);
 }
 
-/// A plan with a target on which a workload fails.
+/// Returns a plan with a target on which a workload fails.
 fn failing(scratch: &Scratch) -> String {
     format!(
         "{PLAN}[[target]]\nname = \"here\"\ndirectory = \"{}\"\n\
@@ -96,7 +97,7 @@ fn failing(scratch: &Scratch) -> String {
     )
 }
 
-/// What a wrong campaign or host is told, with the code that the guide lists.
+/// Messages and exit codes for a wrong campaign or host, as listed in the guide.
 #[test]
 fn refusals_have_one_line_and_their_code() {
     let scratch = campaign();
@@ -143,7 +144,8 @@ fn failed_share_does_not_keep_the_others_from_running() {
     assert_eq!((&status["missing"], &status["hosts"][0]["attempts"]), (&0.into(), &3.into()));
 }
 
-/// The script, and that it is what `sbatch` is given: here by a program that keeps it.
+/// Checks the script, and that `sbatch` receives it. Here a program that saves the script takes the
+/// place of `sbatch`.
 #[test]
 fn slurm_is_given_an_array_with_requeue() {
     let scratch = campaign();

@@ -1,4 +1,4 @@
-//! A tree is used by one mount or tool at a time, and nobody but its owner can refuse that.
+//! Only one mount or tool uses a tree at a time, and only its owner can prevent its use.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::support::{Place, copy_program, program, require_mounting, run};
 
 const LOCK: &str = ".fslab-lock";
 
-/// As any user may who can read it.
+/// Locks a path, as any user can who may read it.
 fn locked(path: &Path) -> File {
     let file = File::open(path).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
@@ -38,7 +38,7 @@ fn is_refused((code, message): (i32, String)) {
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-/// Another place over the same tree.
+/// Returns another place over the same tree.
 fn beside(place: &Place) -> Place {
     let mut other = Place::new();
     other.lower.clone_from(&place.lower);
@@ -93,7 +93,7 @@ fn a_mount_hides_its_lock_file() {
     for refused in taken {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
-    // Elsewhere it is a name like any other.
+    // In other directories it is an ordinary name.
     fs::create_dir(place.point.join("directory")).unwrap();
     fs::write(place.point.join("directory").join(LOCK), "x").unwrap();
     place.umount();
@@ -118,7 +118,7 @@ fn a_tree_is_mounted_once_whoever_mounts_it_wherever() {
     let place = Place::new();
     chown(&place.lower, Some(65_534), Some(65_534)).unwrap();
     let scratch = place.lower.parent().unwrap();
-    // The folder of builds may be closed to others.
+    // The build directory may be closed to other users.
     let program = scratch.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let script = r#"
@@ -188,7 +188,7 @@ fn a_part_of_a_mounted_tree_is_refused_and_a_tree_around_one_shows_the_rest() {
     outer.mount(&now);
     is_refused(inner.try_mount(&now));
     outer.umount();
-    // A lock that nobody holds is none.
+    // A lock file that nobody locks does not count.
     inner.mount(&now);
     fs::write(inner.point.join("file"), "inner").unwrap();
     outer.mount(&now);
@@ -259,7 +259,7 @@ fn tools_are_refused_while_a_tree_is_mounted_and_leave_no_lock_file() {
         assert_eq!(code, 0, "{action}: {message}");
         assert_eq!(names(&directory), ["file"], "{action}");
     }
-    // A tool at work in a directory within keeps the mount out of that directory alone.
+    // A tool that works in a directory below blocks only that directory of the mount.
     let lock = directory.join(LOCK);
     fs::write(&lock, "").unwrap();
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o600)).unwrap();
@@ -303,8 +303,8 @@ fn a_mount_says_that_it_waits_and_gives_up_in_one_line() {
     place.umount();
 }
 
-/// A directory of another machine as far as its file system knows: sshfs speaks to a server of its
-/// own through pipes.
+/// Mounts a directory that looks remote to its file system: sshfs talks to its own server through
+/// pipes.
 fn over_sshfs(place: &Place) -> Option<Mount> {
     let test = "claims::a_tree_on_sshfs_is_said_to_be_unprotected";
     let server = Path::new("/usr/lib/openssh/sftp-server");

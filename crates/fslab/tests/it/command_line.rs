@@ -1,4 +1,4 @@
-//! Wrong input: one line that names what is wrong, the exit code of the table, nothing mounted.
+//! Wrong input: one line that names the error, the exit code of the table, and nothing mounted.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn refused(arguments: &[&str], code: i32, part: &str) {
     assert!(message.starts_with("fslab: "), "{message}");
 }
 
-/// The same trouble has the same code, however it is found out.
+/// The same error has the same code, however it is detected.
 #[test]
 fn what_can_not_be_used_has_its_code() {
     let place = Place::new();

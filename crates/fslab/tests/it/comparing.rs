@@ -1,5 +1,5 @@
-//! `fslab compare` and `fslab report` as a user meets them: plans for the machine, dry runs,
-//! samples in every form, interrupted and merged runs.
+//! `fslab compare` and `fslab report` from a user's point of view: plans for the machine, dry runs,
+//! samples in every format, interrupted and merged runs.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ const PLAN: &str = "name = \"small\"\nrounds = 3\n\
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-/// Makes a folder with a plan. The program has a cache folder of its own.
+/// Makes a directory with a plan. The program has its own cache folder.
 fn folder() -> Scratch {
     Scratch::with_plan(PLAN, ("FSLAB_CACHE", "cache"))
 }
 
-/// A plan is written, never over another; it parses, and a dry run tells of it.
+/// A plan is written, but never over another file. It parses, and a dry run describes it.
 #[test]
 fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
     let scratch = folder();
@@ -35,7 +35,7 @@ fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }
 
-/// How long it takes is not known at first, found by a trial, and known after a comparison.
+/// The duration is unknown at first. A trial measures it, and it is known after a comparison.
 #[test]
 fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
     let scratch = folder();
@@ -73,7 +73,7 @@ fn samples_become_every_form() {
     assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
 }
 
-/// Two halves read together are the whole; a run that is whole has nothing to resume.
+/// Two halves read together are the whole. A complete run has nothing to resume.
 #[test]
 fn halves_are_merged_and_runs_resumed() {
     let scratch = folder();
@@ -88,7 +88,7 @@ fn halves_are_merged_and_runs_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // It was begun as a half and stays one.
+    // It was started as a half and stays one.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
     assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [
@@ -104,7 +104,7 @@ fn halves_are_merged_and_runs_resumed() {
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "what was there stays");
-    // An older fslab kept no choice: the other half is missing there, and is run.
+    // Samples of an older fslab have no choice, so the other half counts as missing and is run.
     let line = before.lines().next().unwrap();
     let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
     first.as_object_mut().unwrap().remove("choice").unwrap();
@@ -119,8 +119,8 @@ fn halves_are_merged_and_runs_resumed() {
     assert!(message.contains("go on with --resume a"), "{message}");
 }
 
-/// What a comparison was begun with, and where, is what the command after an interruption goes on
-/// with.
+/// The command after an interruption uses the choice and the directory that the comparison was
+/// started with.
 #[test]
 fn a_resumed_comparison_goes_on_with_its_choice() {
     let scratch = folder();
@@ -166,7 +166,7 @@ fn wrong_choices_are_named() {
     assert!(message.contains("no workload is named `straem`; nearest: `stream`"), "{message}");
 }
 
-/// Nothing is made where a directory is mistyped, and nothing is mixed with what is others'.
+/// Nothing is created if a directory name is mistyped, and no files are mixed with other files.
 #[test]
 fn mistyped_directories_are_refused() {
     let scratch = folder();
@@ -196,7 +196,7 @@ fn mistyped_directories_are_refused() {
     scratch.done(&["compare", "plan.toml", "--rounds", "1", "--out", "empty"]);
 }
 
-/// What a target could not do is told by the code too; the others are measured.
+/// The exit code shows that a target failed; the other targets are measured.
 #[test]
 fn a_comparison_in_which_a_target_fails_fails() {
     let scratch = folder();

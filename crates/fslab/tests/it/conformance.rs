@@ -1,4 +1,4 @@
-//! The conformance suite and the model through real mounts: the mount point in a leaf of its own.
+//! Runs the conformance suite and the model on real mounts; each mount point is opened as a leaf.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::kept::kill_daemon;
 use crate::support::{Place, require_mounting, umount_unused};
 use crate::tiering::Tiered;
 
-/// What the kernel's writeback cache takes out of the daemon's sight.
+/// Operations that the kernel's writeback cache hides from the daemon.
 const WRITEBACK: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "space is taken when the kernel writes back"),
     ("holes/sparse_file_takes_little_space", "space is taken when the kernel writes back"),
@@ -27,7 +27,7 @@ fn on(place: &Place) -> Box<dyn FileSystem> {
 
 #[track_caller]
 fn conforms(place: &Place, allowed: &[Allowed<'_>]) {
-    // Set-id bits and device nodes are subjects of the suite.
+    // The suite tests set-id bits and device nodes.
     let report = run_all(&|| on(place), allowed);
     eprintln!("{report}");
     assert!(report.is_success());
@@ -61,8 +61,8 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
 
-/// Kept mounts whose daemons are killed, at most once in each case: a request that is under way at
-/// two deaths is answered EIO, and a long copy can be under way for as long as one likes.
+/// Tests kept mounts whose daemons are killed, at most once in each case. A request that is in
+/// flight at two deaths is answered EIO, and a long copy can be in flight for any time.
 fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
     let place = Place::on_disk();
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);
@@ -105,7 +105,7 @@ fn a_kept_sca_stack_conforms_while_daemons_are_killed() {
     conforms_while_daemons_are_killed("zstd", WRITEBACK);
 }
 
-/// Over each file system that a tier is promised over; devices and set-id bits as for the others.
+/// Tests each file system that a tier supports, with devices and set-id bits like the other tests.
 fn a_mounted_tier_conforms_over(kind: Kind) {
     require_mounting!();
     let tiered = Tiered::over(Some(kind));
@@ -128,13 +128,14 @@ fn a_mounted_tier_conforms_over_btrfs() {
     a_mounted_tier_conforms_over(Kind::Btrfs);
 }
 
-/// Layers with their defaults; places that they write to are below `scratch`.
+/// Returns all layers with their defaults; the files that they write are below `scratch`.
 fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
     let of = |layers| with_each_option(layers, |_, _| false, scratch);
     of(fslab_layers::LAYERS).into_iter().chain(of(fslab_sca::LAYERS))
 }
 
-/// A layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`: in process, the suite tries all.
+/// One layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`. The suite tests all layers
+/// within the process.
 const KINDS: &[&str] = &["null", "trace", "zstd"];
 
 #[test]

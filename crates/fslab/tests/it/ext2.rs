@@ -1,4 +1,4 @@
-//! ext2 images: the tools without a mount, and images mounted beneath layers.
+//! ext2 images: the tools without a mount, and images mounted below layers.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub fn image(place: &Place, size: &str) -> PathBuf {
     image
 }
 
-/// A place whose lower file system is an image.
+/// Returns a place whose lower file system is an image.
 fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
     let mut place = Place::new();
     let image = image(&place, size);
@@ -56,7 +56,7 @@ fn files_go_into_an_image_and_out_again() {
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|index| (index * 7 % 251) as u8).collect();
     std::fs::write(&source, &bytes).unwrap();
     for _ in 0..2 {
-        // The second time over the first.
+        // The second copy replaces the first.
         works(&["ext2", "put", image, source.to_str().unwrap(), "/lost+found/a file"]);
     }
     assert_eq!(works(&["ext2", "ls", image, "/lost+found"]), b"a file\n");
@@ -126,7 +126,7 @@ fn trees_go_in_and_out_whole() {
     assert_eq!(std::fs::read_link(target.join("link")).unwrap(), Path::new("/etc/passwd"));
     let sparse = target.join("sparse").metadata().unwrap();
     assert_eq!((sparse.len(), sparse.blocks()), (100 << 20, 0));
-    // A name that is taken is refused, not written through.
+    // An existing name is refused, and its file is not overwritten.
     let (code, message) = run(&["ext2", "export", image, target.to_str().unwrap()]);
     assert_ne!(code, 0);
     assert!(message.contains("exists"), "{message}");
@@ -167,7 +167,7 @@ fn what_is_no_image_is_named() {
     assert!(!is_mounted(&place.point));
 }
 
-/// Runs a tool that fails, and answers its code and both outputs.
+/// Runs a tool that fails; returns its code and both outputs.
 pub fn fails(arguments: &[&str]) -> (i32, String) {
     let output = fslab(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -195,7 +195,7 @@ fn damage_is_told_and_repaired() {
     let facts: serde_json::Value =
         serde_json::from_str(&text(&["ext2", "info", "--json", "--groups", image])).unwrap();
     let table = facts["groups"][0]["inode_table"].as_u64().unwrap();
-    // Names that are counted, in the inode.
+    // The link count in the inode.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(&[9], table * 4096 + (inode - 1) * 256 + 26).unwrap();
     let (code, told) = fails(&["ext2", "check", image]);
@@ -262,7 +262,7 @@ fn images_are_tuned_and_resized_and_give_back_what_was_deleted() {
     let [source, target] = [&source, &target].map(|path| path.to_str().unwrap());
     std::fs::write(source, vec![8; 300_000]).unwrap();
     works(&["ext2", "put", image, source, "/file"]);
-    // Over the first, which is deleted by that.
+    // This replaces and deletes the first file.
     let other = place.lower.join("other");
     std::fs::write(&other, "short").unwrap();
     works(&["ext2", "put", image, other.to_str().unwrap(), "/file"]);
@@ -314,7 +314,7 @@ fn a_mounted_image_conforms() {
     );
     eprintln!("{report}");
     assert!(report.is_success());
-    // Here, and not while unmounting, is waited for a busy disk.
+    // This waits for a busy disk here, so that unmounting does not have to.
     std::fs::File::open(&place.point).unwrap().sync_all().unwrap();
     place.umount();
     check(&image);
@@ -355,7 +355,7 @@ fn layers_that_encode_lie_over_an_image() {
     place.umount();
 }
 
-/// What the image holds under a name of its root, while a daemon has it.
+/// Returns the content of a file in the root of the image while a daemon has the image open.
 fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     use fslab_ext2::{Ext2, VolumeOptions};
     use fslab_vfs::FileDevice;
@@ -369,12 +369,12 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     client.contents(found.ino).ok()
 }
 
-/// Kills the daemon and repairs the image, as one does after that.
+/// Kills the daemon and repairs the image, as a user would.
 fn kill_and_repair(place: &Place, image: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    // Lazily: what is killed answers nothing, and the mount may be busy with that.
+    // A killed daemon answers nothing, which may keep the mount busy, so this is lazy.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     crate::support::soon("the end of the daemon", || {
         crate::support::daemons_naming(&place.point).is_empty()
@@ -416,7 +416,7 @@ fn closing_can_make_durable() {
     assert!(bytes == vec![7; 100_000]);
 }
 
-/// Makes empty files, as fast as a mount takes them.
+/// Creates empty files as fast as a mount accepts them.
 fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     use rustix::fs::{CWD, FileType, mknodat};
     for number in numbers {
@@ -425,7 +425,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// With `FSLAB_EXT2_NAMES=1000000` as the issue has it.
+/// `FSLAB_EXT2_NAMES=1000000` gives the size of the issue.
 #[test]
 fn a_directory_emptied_while_mounted_is_small_again() {
     use fslab_vfs_testing::environment::number;
@@ -464,7 +464,7 @@ fn a_directory_emptied_while_mounted_is_small_again() {
     check(&image);
 }
 
-/// What is not to be lost is not cut short either; sizes that don't do are named.
+/// A protected image is not truncated either. Impossible sizes are named.
 #[test]
 fn an_image_is_refused_before_it_gets_another_size() {
     let place = Place::new();
@@ -481,7 +481,8 @@ fn an_image_is_refused_before_it_gets_another_size() {
         message.contains("image, 64 B: no such file system can be made: the device is too small"),
         "{message}"
     );
-    // One inode more than has a number; groups of that many are near the largest size.
+    // The size is near the maximum. Rounding up to whole groups gives one inode more than there are
+    // inode numbers.
     let large = ["ext2", "mkfs", "--force", "-i", "4096", path.to_str().unwrap(), "17592186040320"];
     let (code, message) = run(&large);
     assert_eq!(code, BAD_INPUT, "{message}");
@@ -489,7 +490,7 @@ fn an_image_is_refused_before_it_gets_another_size() {
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
-/// Names of a directory from a position on, each with the position behind it.
+/// Lists a directory from a position, each name with the position after it.
 fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> {
     rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(position)).unwrap();
     let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1000];
@@ -523,11 +524,11 @@ fn a_mounted_listing_can_be_in_the_order_of_inodes() {
     }
 }
 
-/// As `seekdir` does; with the kernel's cache of listings, and while names come and go.
+/// As with `seekdir`, with the kernel's cache of listings, and while names are added and removed.
 #[test]
 fn a_mounted_listing_goes_on_from_earlier_positions() {
     require_mounting!();
-    // Made with an index, and used without: what was indexed becomes linear when it is small.
+    // A directory made with an index may be used without it; a small one then becomes linear.
     for (key, again) in [("htree", "htree"), ("linear", "linear"), ("htree", "linear")] {
         let mut place = Place::new();
         let path = image(&place, "32MiB");
@@ -574,7 +575,7 @@ fn a_mounted_listing_goes_on_from_earlier_positions() {
     }
 }
 
-/// An image of mke2fs with a file `file`; `None` where there is no mke2fs.
+/// Makes an image with mke2fs that contains the file `file`; `None` if mke2fs is not installed.
 fn of_mke2fs(place: &Place, arguments: &[&str]) -> Option<PathBuf> {
     let [path, source] = ["image", "source"].map(|name| place.lower.join(name));
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
@@ -625,7 +626,7 @@ fn an_image_with_a_journal_is_read_and_otherwise_refused() {
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
-/// An overlay needs renames that leave a whiteout, and keeps what it removes in whiteouts.
+/// An overlay needs renames that leave a whiteout, and records what it removes in whiteouts.
 #[test]
 fn an_image_serves_as_the_upper_directory_of_an_overlay() {
     require_mounting!();

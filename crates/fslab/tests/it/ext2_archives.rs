@@ -1,4 +1,4 @@
-//! `fslab ext2 import` of tar archives: what GNU tar packs, and what is refused.
+//! `fslab ext2 import` of tar archives: archives by GNU tar, and refused archives.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn shell(directory: &Path, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Files of all kinds, with a name above the 100 bytes of the oldest header.
+/// Files of all kinds, one with a name longer than the 100 bytes of the oldest header.
 const FILES: &str = "\
     mkdir -p s/deep/deeper && cd s && echo bytes > deep/deeper/file &&
     ln deep/deeper/file 'second name' && ln -s /etc/passwd link && mkfifo pipe &&
@@ -22,12 +22,12 @@ const FILES: &str = "\
     echo long > $(printf 'n%.0s' $(seq 150)) && head -c 2500000 /dev/urandom > large &&
     setfattr -n user.colour -v blue deep/deeper/file && touch -d 2001-02-03T04:05:06.789Z deep";
 
-/// Every fact of every file, but what an image adds of its own.
+/// Lists all attributes of every file, except those that an image adds itself.
 const LISTING: &str = "\
     find . -mindepth 1 -path ./lost+found -prune -o -printf '%P %y %m %U %G %n %T@ %l\n' | sort
     find . -type f -exec md5sum {} + | sort; getfattr -d deep/deeper/file";
 
-/// What GNU tar wrote, in each of its formats, comes out as GNU tar itself unpacks it.
+/// Archives by GNU tar, in each of its formats, are unpacked as GNU tar itself unpacks them.
 #[test]
 fn archives_go_in_whole() {
     if !rustix::process::geteuid().is_root() {
@@ -35,7 +35,7 @@ fn archives_go_in_whole() {
     }
     let place = Place::new();
     shell(&place.lower, FILES);
-    // ustar knows neither long names nor times before 1970.
+    // ustar supports neither long names nor times before 1970.
     for how in ["pax --xattrs", "gnu --sparse", "ustar --exclude=n*n --exclude=old"] {
         shell(&place.lower, &format!("tar --format={how} -C s -cf archive.tar ."));
         shell(&place.lower, "rm -rf a b && mkdir a b && tar --xattrs -C b -xpf archive.tar");
@@ -56,8 +56,8 @@ fn archives_go_in_whole() {
     }
 }
 
-/// One that leads out by its names, one by a link that a directory is then said to be, one in a
-/// form that is not read, and one that ends too early.
+/// One archive leads out by its names, and one by a link that later appears as a directory. One has
+/// an unsupported format, and one ends too early.
 const BAD_ARCHIVES: &str = "\
     echo x > x; : > empty; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y

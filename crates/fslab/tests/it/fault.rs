@@ -1,4 +1,4 @@
-//! The fault layer as programs meet it, through a mount.
+//! The fault layer from a program's point of view, through a mount.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -66,7 +66,8 @@ fn a_disk_fills_up_and_transfers_are_short() {
     fails(file.write_all(&[1; 20_000]), Errno::NOSPC);
     assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
     let short = File::create(place.point.join("short")).unwrap();
-    // In memory: of constants that are not in memory yet, the kernel may send the first page alone.
+    // The data is in memory. For constants that are not yet in memory, the kernel may send the
+    // first page alone.
     let data = vec![1; 4096];
     assert_eq!(short.write_at(&data, 0).unwrap(), 100);
     drop((file, short));
@@ -124,7 +125,7 @@ fn a_wrong_script_mounts_nothing() {
     assert!(!crate::support::is_mounted(&place.point));
 }
 
-/// Fewer bytes would mean the end of the file, and pages of a mount are filled up with zeros.
+/// Fewer bytes would mean the end of the file, and the kernel fills pages of a mount with zeros.
 #[test]
 fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
     require_mounting!();
@@ -134,7 +135,7 @@ fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
     let client = Client::new(&host);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::empty()).unwrap();
-    // More than the kernel asks for at once.
+    // More than one request of the kernel.
     let answer = file.read(0, 8 << 20).map(|data| data.len()).map_err(|error| error.errno());
     assert_eq!(answer, Err(fslab_vfs::Errno::IO));
     file.close().unwrap();
@@ -143,8 +144,8 @@ fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
     place.umount();
 }
 
-/// The kernel keeps sizes for itself with write-back, and here for an hour: it must not keep one
-/// that could not be found out.
+/// With writeback the kernel keeps sizes itself, here for an hour. It must not keep a size that
+/// could not be determined.
 #[test]
 fn a_size_that_was_not_known_is_not_kept() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! What becomes of writes for which the file system below has no room, or room for a part.
+//! Writes for which the lower file system has no space, or not enough space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -25,7 +25,7 @@ fn small_place() -> (Place, Mount) {
     (place, lower)
 }
 
-/// Promises 2 and 4: with whatever takes the writes, the error comes at a write or at close.
+/// Promises 2 and 4: on every path of writes, a write or close reports the error.
 #[test]
 fn a_full_disk_is_reported_and_earlier_data_stays() {
     require_mounting!();
@@ -45,8 +45,8 @@ fn a_full_disk_is_reported_and_earlier_data_stays() {
     }
 }
 
-/// Writes most of a file, which the kernel takes for written, and syncs it: by write(2), or through
-/// a map that is shared. Answers the number of the error.
+/// Writes most of a file, which the kernel accepts, and syncs it. It uses write(2) or a shared
+/// mapping. Prints the number of the error.
 const WRITE_AND_SYNC: &str = "
 import mmap, os, sys
 path, way, length = sys.argv[1], sys.argv[2], 800000
@@ -67,8 +67,8 @@ except OSError as error:
     print(error.errno)
 ";
 
-/// One request of the kernel's writes all that it held, and there is room for a part of it: the
-/// rest must not pass for written.
+/// One request of the kernel writes all its dirty pages, and there is space for a part of them. The
+/// rest must not count as written.
 #[test]
 fn pages_that_were_written_in_part_are_reported() {
     require_mounting!();
@@ -96,7 +96,8 @@ fn pages_that_were_written_in_part_are_reported() {
     }
 }
 
-/// A place over an ext4 file system of its own. The place comes last, so that it is dropped first.
+/// A place over a separate ext4 file system. The place is the last element, so that it is dropped
+/// first.
 fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     let disk = Fresh::of_size(Kind::Ext4, size as u64)?;
     let mut place = Place::new();
@@ -104,7 +105,7 @@ fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     Some((disk, place))
 }
 
-/// Writes until there is no room; the bytes that write(2) took.
+/// Writes until there is no space; returns the bytes that write(2) accepted.
 fn fill(file: &File, mut offset: u64, data: &[u8]) -> u64 {
     let start = offset;
     loop {
@@ -132,16 +133,16 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
         File::open(&earlier).unwrap().sync_all().unwrap();
         let data = noise(2, MIB);
         let mut file = File::create(&path).unwrap();
-        // The kernel takes more than there is room for, and finds out when it writes back.
+        // The kernel accepts more than there is space for, and finds out when it writes back.
         for _ in 0..48 {
             if file.write_all(&data).is_err() {
                 break;
             }
         }
-        // Its answer is not the file's, which fsync has for itself.
+        // The result of syncfs does not replace the error of the file, which fsync reports.
         let _written_back_in_part = rustix::fs::syncfs(&file);
         for _ in 0..3 {
-            // What others ask about the file does not have the kernel take writes again.
+            // Requests about the file by others must not make the kernel accept writes again.
             fs::metadata(&path).unwrap();
             assert!(fs::read_dir(&place.point).unwrap().count() >= 2);
             let written = file.write(&data).map_err(|error| error.raw_os_error());
@@ -160,8 +161,8 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
     }
 }
 
-/// Bytes of random data that an ext4 file system of 64 MiB takes in writes of 64 KiB, by way of a
-/// layer or without one.
+/// Returns the bytes of random data that an ext4 file system of 64 MiB accepts, through a layer or
+/// without one. Each write has 64 KiB.
 fn accepted(layer: Option<&str>) -> Option<u64> {
     let (_disk, place) = on_ext4(64 * MIB)?;
     let directory = if layer.is_some() { &place.point } else { &place.lower };

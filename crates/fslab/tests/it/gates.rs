@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use crate::support::{fslab, require_mounting};
 
-/// Two directories; a command prints a score, which is 20 where the path says "slow" and else 10.
+/// Two directories. A command prints a score, which is 20 if the path contains "slow", and
+/// otherwise 10.
 fn plan(place: &Path) -> String {
     let target = |name: &str| {
         let directory = place.join(name);
@@ -26,7 +27,7 @@ fn plan(place: &Path) -> String {
     )
 }
 
-/// The exit code and the messages.
+/// Returns the exit code, the output and the messages.
 fn run(place: &TempDir, arguments: &[&str]) -> (i32, String, String) {
     let mut command = fslab(arguments);
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path().join("cache"));
@@ -74,7 +75,7 @@ fn a_gate_that_fails_has_an_exit_code_of_its_own() {
     assert!(message.contains("--metric scores: the report has no such metric; nearest: `score`"));
 }
 
-/// A single round shows nothing: that passes, unless it was asked for more.
+/// A single round decides nothing. That passes, unless `--fail-undecided` is given.
 #[test]
 fn what_is_not_decided_fails_where_that_is_asked() {
     let place = TempDir::new().unwrap();
@@ -90,7 +91,7 @@ fn what_is_not_decided_fails_where_that_is_asked() {
     assert!(messages.ends_with("fslab: gates: 1 of 1 rows are not decided\n"), "{messages}");
 }
 
-/// A comparison can take hours: a gate that can't be right is refused before it begins.
+/// A comparison can take hours, so an impossible gate is refused before it starts.
 #[test]
 fn a_gate_of_no_phase_is_refused_before_anything_is_run() {
     let place = TempDir::new().unwrap();

@@ -16,7 +16,7 @@ use crate::ext2;
 use crate::support::{Place, require_mounting, run, soon};
 use crate::tiering::Ground;
 
-/// A mount over the root directory of a file system of its own, which goes behind it.
+/// A mount over the root directory of a separate file system, which is dropped after the mount.
 struct Exported {
     place: Place,
     ground: Ground,
@@ -41,18 +41,18 @@ fn handle_of(path: &Path) -> FileHandle {
     FileHandle::at(rustix::fs::CWD, path).unwrap()
 }
 
-/// The handle of another number, made after one of a mount: the kernel stores the upper half of a
-/// number first.
+/// Returns a handle with another number, made from a handle of a mount. The kernel stores the upper
+/// half of a number first.
 fn forged(sample: &FileHandle, number: u64, generation: u32) -> FileHandle {
     sample.with_number(number.rotate_left(32), generation).unwrap()
 }
 
-/// Opens by a handle, through the mount at a path.
+/// Opens a handle through the mount at a path.
 fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
 }
 
-/// What a handle leads to, without opening it.
+/// Returns the file of a handle, without opening it.
 #[track_caller]
 fn named(point: &Path, handle: &FileHandle) -> File {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::PATH).unwrap().into()
@@ -63,8 +63,8 @@ fn is_stale(point: &Path, handle: &FileHandle) {
     assert_eq!(open(point, handle).map(drop), Err(Errno::STALE));
 }
 
-/// Waits until the kernel has forgotten a file that has such contents. It does not while the daemon
-/// is yet to be told that the file was closed.
+/// Waits until the kernel has forgotten a file with this content. It does not forget the file
+/// before the daemon has been told that it was closed.
 #[track_caller]
 fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
     soon("a handle is stale", || {
@@ -80,20 +80,21 @@ fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
 
 #[track_caller]
 fn contents(point: &Path, handle: &FileHandle) -> String {
-    // As the kernel was told with the inode: opening it, or statx for its birth time, asks again.
+    // The kernel got this size with the inode. Opening the file, or statx for its birth time, would
+    // ask again.
     let size = rustix::fs::fstat(named(point, handle)).unwrap().st_size;
     let text = std::io::read_to_string(File::from(open(point, handle).unwrap())).unwrap();
     assert_eq!(size, text.len() as i64);
     text
 }
 
-/// Has the kernel forget inodes and names, in mounts and below.
+/// Makes the kernel drop inodes and names, in mounts and below.
 fn drop_caches() {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// Handles lead to the same files after all caches were dropped, also from one mount to the next.
+/// Handles lead to the same files after all caches were dropped, and from one mount to the next.
 #[track_caller]
 fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
     let point = &place.point;
@@ -109,7 +110,7 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
         drop_caches();
         assert_eq!(contents(point, &handles[0]), "bytes", "session {session}");
         drop_caches();
-        // The path of a directory is found through the directories above it.
+        // The path of a directory is found through its parent directories.
         let opened = open(point, &handles[1]).unwrap();
         let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap();
         assert_eq!(path, inner);
@@ -229,7 +230,7 @@ fn no_handles_are_given_out_below_a_subdirectory() {
     fs::write(point.join("inside"), "").unwrap();
     let inside = FileHandle::at(rustix::fs::CWD, point.join("inside"));
     assert_eq!(inside.map(drop), Err(Errno::OPNOTSUPP), "Linux 6.9 and later");
-    // Neither the handle of another mount nor one that somebody made up.
+    // Neither the handle of another mount nor an invented one is accepted.
     is_stale(point, &outside);
     drop_caches();
     is_stale(point, &outside);
@@ -237,8 +238,7 @@ fn no_handles_are_given_out_below_a_subdirectory() {
     is_stale(point, &forged(&outside, number, 0));
 }
 
-/// What a mount inside of the tree shows has no numbers that last, and its files have the numbers
-/// of others.
+/// Files of a mount inside the tree have no lasting numbers. Their numbers belong to other files.
 #[test]
 fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
     require_mounting!();
@@ -266,7 +266,7 @@ fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
     let number = |path: &str| fs::metadata(lower.join(path)).unwrap().ino();
     assert_eq!(number("7"), number("bound/7"));
     let paths = ["inner/file", "bound/7", "again/file"].map(|path| point.join(path));
-    // Other tests have the kernel forget what is not open.
+    // Other tests make the kernel drop files that are not open.
     let held = paths.each_ref().map(|path| File::open(path).unwrap());
     let [inner, bound, again] = paths.map(|path| handle_of(&path));
     assert_eq!(contents(point, &inner), "inner");
@@ -308,7 +308,7 @@ fn handles_do_not_lead_into_another_subvolume() {
     let second = handle_of(&place.point.join("file"));
     assert_eq!(contents(&place.point, &second), "second");
     place.umount();
-    // Of the volume around them, both are other devices.
+    // Relative to the volume around them, both are other devices.
     place.lower = ground.root();
     place.mount(&["-l", "null"]);
     let below = handle_of(&place.point.join("volume/file"));

@@ -14,35 +14,35 @@ use crate::ext2;
 use crate::support::{Place, require_mounting};
 use crate::tiering::Tiered;
 
-/// Longer than the coarsest clock that stamps files (10 ms).
+/// Longer than the tick of the coarsest clock for file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
-/// `FS_XFLAG_IMMUTABLE`
+/// `FS_XFLAG_IMMUTABLE`.
 const IMMUTABLE: u32 = 0x8;
 
-/// Runs chattr; an error holds its message.
+/// Runs chattr; an error contains its message.
 fn chattr(flag: &str, path: &Path) -> Result<(), String> {
     let output = Command::new("chattr").arg(flag).arg(path).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(()) } else { Err(message) }
 }
 
-/// The flags that lsattr prints of a file or directory, without the dashes.
+/// Returns the flags that lsattr prints for a file or directory, without the dashes.
 #[track_caller]
 fn lsattr(path: &Path) -> String {
     let output = Command::new("lsattr").arg("-d").arg(path).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {message}", path.display());
     let line = String::from_utf8(output.stdout).unwrap();
-    // `e` (extents) and `I` (index) are the lower file system's own affair.
+    // `e` (extents) and `I` (index) are internal to the lower file system.
     line.split(' ').next().unwrap().replace(['-', 'e', 'I'], "")
 }
 
-/// Takes protection away at the end, so that a scratch directory can be removed.
+/// Clears the protecting flags when dropped, so that a scratch directory can be removed.
 struct Unprotected(PathBuf);
 
 impl Drop for Unprotected {
     fn drop(&mut self) {
-        // Where the test failed before, there is nothing to take away.
+        // If the test failed early, there are no flags to clear.
         drop(Command::new("chattr").args(["-f", "-R", "-ia"]).arg(&self.0).output());
     }
 }
@@ -56,7 +56,7 @@ fn changed(path: &Path) -> (i64, i64) {
     (metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// An immutable and an append-only file keep their bytes and names, for root too.
+/// An immutable and an append-only file keep their bytes and names, even for root.
 fn assert_protection_works(tree: &Path) {
     let [file, log, directory] = ["file", "log", "directory"].map(|name| tree.join(name));
     fs::write(&file, "kept").unwrap();
@@ -85,7 +85,7 @@ fn assert_protection_works(tree: &Path) {
     assert!(is_refused(File::create(directory.join("another")), Errno::PERM));
     assert!(is_refused(fs::remove_file(directory.join("name")), Errno::PERM));
 
-    // The other form of the flags, which xfs_io uses.
+    // The other interface to the flags, which xfs_io uses.
     let attributes = fsxattr::get(File::open(&file).unwrap()).unwrap();
     let unprotected = Fsxattr { xflags: attributes.xflags & !IMMUTABLE, ..attributes };
     fsxattr::set(File::open(&file).unwrap(), unprotected).unwrap();
@@ -124,7 +124,8 @@ fn the_kernel_refuses_flags_to_callers_without_the_right() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "chattr", flag]);
         command.arg(&file).output().unwrap()
     };
-    // Of others' files no flag, of one's own none that needs CAP_LINUX_IMMUTABLE.
+    // A user may not change flags of others' files. On own files, flags that need
+    // CAP_LINUX_IMMUTABLE are refused.
     assert!(!as_user("+d").status.success());
     std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
     assert!(as_user("+d").status.success());
@@ -161,7 +162,7 @@ fn an_image_keeps_the_flags_that_its_mount_was_told() {
     place.mount(&["-o", "relatime,attr_timeout=0"]);
     assert_protection_works(&place.point);
 
-    // A directory hands down what the kernel's ext2 hands down.
+    // A directory passes on the same flags as in the kernel's ext2.
     let directory = place.point.join("inherited");
     fs::create_dir(&directory).unwrap();
     chattr("+dAT", &directory).unwrap();
@@ -174,7 +175,7 @@ fn an_image_keeps_the_flags_that_its_mount_was_told() {
     File::open(&unread).unwrap().read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(accessed(), before, "a file with +A keeps its access time");
 
-    // What the engine does not heed is refused, and so is what ext2 does not have.
+    // Flags that the engine does not support are refused, and so are flags that ext2 does not have.
     let file = place.point.join("file");
     for flag in ["+S", "+j", "+T"] {
         let message = chattr(flag, &file).unwrap_err();

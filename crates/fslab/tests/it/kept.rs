@@ -1,4 +1,4 @@
-//! Kept mounts (`-o keep`): a daemon that is killed is a pause, not an error.
+//! Kept mounts (`-o keep`): a killed daemon causes a pause, not an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, is_mounted, require_mounting, run, soon, umount_unused};
 use crate::tiering::{Tiered, noise};
 
-/// How often a daemon is killed under load; `FSLAB_KILLS` asks for more.
+/// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
 
 /// Stacks whose daemons are killed, in turn, with mount options. On a kept mount over a codec, the
@@ -30,7 +30,7 @@ const STACKS: [(&str, &str); 6] = [
     ("lz4", ""),
 ];
 
-/// The supervisor of a kept mount and its present daemon, if it has one.
+/// Returns the supervisor of a kept mount and its present daemon, if it has one.
 pub fn processes(place: &Place) -> (Pid, Option<Pid>) {
     let to_pid = |pid: u32| Pid::from_raw(pid.try_into().unwrap()).unwrap();
     let all = crate::support::daemons_naming(&place.point);
@@ -105,18 +105,18 @@ fn a_killed_daemon_is_a_pause() {
         let after = fs::metadata(path("read")).unwrap();
         assert_eq!((before.ino(), before.size()), (after.ino(), after.size()), "{layer}");
         drop((read, append, unlinked, unnamed));
-        // The last daemon may not say yet how it ends.
+        // The last daemon may be unable to report its result yet.
         assert_eq!(umount_unused(&place.point).0, 0);
         soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
-        // The tree is free at once.
+        // The tree is unlocked at once.
         mount_kept(&place, stack);
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
         place.umount();
     }
 }
 
-/// Work of several kinds goes on while daemons are killed; no program sees an error, and nothing
-/// that was answered is lost or done twice.
+/// Work of several kinds continues while daemons are killed. No program sees an error, and no
+/// acknowledged operation is lost or performed twice.
 #[test]
 fn work_goes_on_while_daemons_are_killed() {
     require_mounting!();
@@ -144,7 +144,7 @@ fn work_goes_on_while_daemons_are_killed() {
     }
 }
 
-/// Appends lines until it is over, and then finds each of them once.
+/// Appends lines until `is_over`, and then checks that each is there once.
 pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("log");
     let mut log = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
@@ -163,7 +163,7 @@ pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Makes, links, renames, exchanges and removes; each call must succeed.
+/// Creates, links, renames, exchanges and removes; each call must succeed.
 pub fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
     let directory = point.join("names");
     fs::create_dir(&directory).unwrap();
@@ -192,7 +192,7 @@ fn exchange(one: &Path, other: &Path) {
     rustix::fs::renameat_with(here, one, here, other, flags).unwrap();
 }
 
-/// Writes a file at random places, beside what is in memory, and compares.
+/// Writes to a file at random offsets, and compares it with a copy in memory.
 pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("data");
     let options = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
@@ -216,8 +216,8 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// A thread of the daemon waits in the kernel until pages are written back, which only the next
-/// daemon does: the kernel does not report the death of the first one.
+/// A thread of the daemon waits in the kernel until pages are written back. Only the next daemon
+/// writes them back, but the kernel does not report the end of the first one.
 #[test]
 fn a_daemon_that_can_not_end_is_replaced() {
     require_mounting!();
@@ -257,7 +257,7 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Files go to the archive and come back meanwhile. A command that was under way at a death fails.
+/// Meanwhile files are archived and recalled. A command that runs while a daemon dies fails.
 #[test]
 fn a_tier_goes_on_while_daemons_are_killed() {
     require_mounting!();
@@ -294,7 +294,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
     place.umount();
 }
 
-/// Has a file go to the archive and come back until it is over; how often its bytes went.
+/// Archives, releases and recalls a file until `is_over`; returns the number of releases.
 fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
     let done = |action: &str| {
         let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
@@ -322,12 +322,12 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     soon("the supervisor has ended", || rustix::process::test_kill_process(supervisor).is_err());
     let error = fs::read_dir(&place.point).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
-    // Nothing is locked any more.
+    // Nothing is locked any longer.
     place.mount(&["-o", "replace", "-l", "null"]);
     place.umount();
 }
 
-/// The kernel collects writes on such a mount.
+/// The kernel collects writes on these mounts.
 #[test]
 fn what_was_closed_or_synced_survives_a_mount_that_is_given_up() {
     require_mounting!();
@@ -370,8 +370,7 @@ fn a_daemon_serves_on_without_its_supervisor() {
     soon("the daemon has ended", || crate::support::daemons_naming(&place.point).is_empty());
 }
 
-/// More files than a process may open by default are open, and a daemon that is to follow must list
-/// them all.
+/// More files are open than a process may open by default, and the next daemon must list them all.
 #[test]
 fn a_daemon_with_thousands_of_open_files_is_replaced() {
     require_mounting!();
@@ -398,7 +397,8 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
     place.umount();
 }
 
-/// As a shell or a service manager ends a whole group: the daemon hears of it twice.
+/// As when a shell or a service manager signals a whole group: the daemon receives the signal
+/// twice.
 #[test]
 fn users_finish_where_supervisor_and_daemon_are_signalled() {
     require_mounting!();
@@ -417,7 +417,7 @@ fn users_finish_where_supervisor_and_daemon_are_signalled() {
     soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
 }
 
-/// Their numbers mean nothing to the next daemon.
+/// The numbers of these files mean nothing to the next daemon.
 #[test]
 fn files_of_inner_mounts_are_found_again_by_their_names() {
     require_mounting!();
@@ -434,7 +434,7 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
     drop(open);
-    // The kernel believes names for a second.
+    // The kernel trusts names for a second.
     soon("its name is looked up", || fs::read(&path).is_ok());
     assert_eq!(fs::read(&path).unwrap(), b"before");
     fs::write(&path, b"after").unwrap();
@@ -442,7 +442,7 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
     place.umount();
 }
 
-/// Between a death and the next daemon.
+/// Between the death of a daemon and the start of the next one.
 #[test]
 fn a_mount_that_is_unmounted_without_a_daemon_ends() {
     require_mounting!();

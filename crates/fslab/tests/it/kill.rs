@@ -1,4 +1,5 @@
-//! The daemon is killed under load: the place can be mounted again, and what completed is there.
+//! The daemon is killed under load. The place can then be mounted again, and the results of
+//! completed operations are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -11,17 +12,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, require_mounting, run};
 
-/// How often the daemon is killed; `FSLAB_KILLS` asks for more.
+/// Number of kills; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 14;
 
-/// The operation that was under way when the daemon died.
+/// The operation that was in flight when the daemon died.
 struct Doubt {
     name: String,
-    /// Whether it added to a file; else it was about names.
+    /// Whether it added to a file; otherwise it changed names.
     appended: bool,
 }
 
-/// Contents of files by name, as completed operations made them.
+/// Contents of files by name, according to completed operations.
 type Made = BTreeMap<String, Vec<u8>>;
 
 #[test]
@@ -68,8 +69,8 @@ fn killed_once(layer: &str, seed: u64) {
     place.umount();
 }
 
-/// Creates, appends, renames and removes until the connection breaks. Answers what completed, and
-/// what the last, failed operation was about.
+/// Creates, appends, renames and removes until the connection breaks. Returns the results of
+/// completed operations, and the last operation, which failed.
 fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<Doubt>) {
     let mut made = Made::new();
     for step in seed.. {
@@ -116,7 +117,8 @@ fn apply(
     Ok(())
 }
 
-/// Every completed operation is there, and of one that failed nothing but its own bytes is open.
+/// Checks that the result of every completed operation is there. Of the failed operation, only its
+/// own bytes are uncertain.
 fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
     for (name, contents) in made {
         let found = fs::read(point.join(name));
@@ -129,7 +131,7 @@ fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
                 let found = found.unwrap_or_else(|error| panic!("{layer}, {name}: {error}"));
                 assert!(found.starts_with(contents), "{layer}: {name} holds other bytes");
             }
-            // It was being removed or renamed, perhaps over what had the new name before.
+            // It was being removed or renamed, perhaps over a file that had the new name before.
             Some(doubt) => {
                 let before = [Some(contents), made.get(&doubt.name)];
                 let is_known = found.is_err() || before.contains(&found.as_ref().ok());

@@ -1,4 +1,4 @@
-//! The program as its users meet it: mounts, its command line, and its end.
+//! The program from its users' point of view: mounts, the command line, and the end of a mount.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod aging;

@@ -1,5 +1,4 @@
-//! Times of files that are changed through shared mappings, and holes among pages that wait to be
-//! written.
+//! Times of files that are changed through shared mappings, and holes among dirty pages.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -10,7 +9,7 @@ use rustix::fs::SeekFrom;
 use crate::support::{Place, require_mounting};
 
 /// Prints after which steps the times of a file differ from those before its store. The kernel may
-/// believe times for long that it was told shortly before the file was opened.
+/// trust times for long if it got them shortly before the file was opened.
 const STORE: &str = r"
 import mmap, os, sys, time
 path = sys.argv[1]
@@ -37,7 +36,7 @@ mapped.close()
 print('munmap', differ(before))
 ";
 
-/// Where nothing at all was written back, the file below is empty.
+/// If nothing at all was written back, the lower file is empty.
 #[test]
 fn holes_are_found_among_pages_that_wait_to_be_written() {
     require_mounting!();

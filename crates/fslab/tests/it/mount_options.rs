@@ -1,5 +1,5 @@
-//! Options that every file system takes: which reads change access times, and what is durable when
-//! it is answered.
+//! Options of every file system: which reads change access times, and which changes are durable
+//! before the reply.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use crate::ext2;
 use crate::support::{Place, copy_program, require_mounting};
 
-/// Longer than the coarsest clock that stamps files (10 ms).
+/// Longer than the tick of the coarsest clock for file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 
-/// What is done to a file of a kind, and whether that changed its access time.
+/// Uses of a file of some kind, and whether each changed the access time.
 type Uses = Vec<(&'static str, bool)>;
 
 /// Uses files below a directory in all ways that may change access times.
@@ -49,8 +49,8 @@ fn uses_recorded_below(root: &Path) -> Uses {
     uses
 }
 
-/// Whether a use changes the access time. What the kernel has in memory is dropped before: it
-/// answers reads from there without asking anybody.
+/// Whether a use changes the access time. Cached pages are dropped first, because the kernel reads
+/// them without a request.
 fn is_recorded(path: &Path, use_it: impl Fn()) -> bool {
     let accessed = || {
         let metadata = fs::symlink_metadata(path).unwrap();
@@ -67,7 +67,7 @@ fn is_recorded(path: &Path, use_it: impl Fn()) -> bool {
     accessed() != before
 }
 
-/// A new directory mounted over itself with an option of the kernel's own.
+/// A new directory mounted over itself with an option of the kernel.
 struct Native(TempDir);
 
 impl Native {
@@ -123,7 +123,7 @@ fn access_times_change_as_on_a_native_mount_with_the_same_option() {
     }
 }
 
-/// The option holds for a directory that is itself mounted with another one.
+/// The option applies even if the directory itself is mounted with another one.
 #[test]
 fn relatime_over_a_directory_mounted_noatime_records_reads() {
     require_mounting!();
@@ -140,7 +140,7 @@ fn relatime_over_a_directory_mounted_noatime_records_reads() {
     }
 }
 
-/// Through the copy of a mount that `noatime` needs, names of files are told as without it.
+/// `noatime` needs a copy of a mount. File names through this copy are the same as without it.
 #[test]
 fn traces_name_files_of_a_noatime_mount_by_their_paths() {
     require_mounting!();
@@ -182,7 +182,7 @@ fn the_mount_table_shows_what_was_asked_for() {
     }
 }
 
-/// What changes names, each below a directory of its own.
+/// A change below its own directory.
 type Change = fn(&Path) -> rustix::io::Result<()>;
 
 const CHANGES_OF_NAMES: [(&str, Change); 8] = [
@@ -221,7 +221,7 @@ fn to_errno(answer: std::io::Result<()>) -> rustix::io::Result<()> {
     answer.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap())
 }
 
-/// A mount below which nothing can be made durable, and a directory in it for a change.
+/// Makes a mount below which nothing can be made durable, with a directory for each change.
 fn place_without_durability(option: &str, layer: &str, changes: &[(&str, Change)]) -> Place {
     let place = Place::new();
     for (name, _) in changes {
@@ -237,7 +237,7 @@ fn place_without_durability(option: &str, layer: &str, changes: &[(&str, Change)
     place
 }
 
-/// Changes that fail because they can't be made durable.
+/// Returns the changes that fail because they can't be made durable.
 fn failures(place: &Place, changes: &[(&'static str, Change)]) -> Vec<&'static str> {
     let fails = |(name, change): &(&'static str, Change)| {
         let answer = change(&place.point.join(name));
@@ -266,7 +266,7 @@ fn changes_are_durable_before_they_are_answered_where_that_was_asked_for() {
     }
 }
 
-/// Without the faults, all of it works, with a codec, too.
+/// Without the faults everything works, also with a codec.
 #[test]
 fn everything_works_on_a_synchronous_mount() {
     require_mounting!();

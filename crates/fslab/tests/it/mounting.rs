@@ -1,4 +1,4 @@
-//! What a mount does for who lives in it.
+//! Mounts from the point of view of their users.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -52,7 +52,7 @@ fn a_read_only_mount_refuses_changes() {
     place.umount();
 }
 
-/// The kernel answers EIO where a second opening names another backing file than the first.
+/// The kernel returns EIO if a second open names another backing file than the first one.
 #[test]
 fn one_file_is_opened_many_times_through_passthrough() {
     require_mounting!();
@@ -73,7 +73,7 @@ fn one_file_is_opened_many_times_through_passthrough() {
     place.umount();
 }
 
-/// With passthrough the daemon sees no read or write; without, it sees all.
+/// With passthrough the daemon sees no reads or writes; without passthrough it sees all.
 #[test]
 fn passthrough_keeps_data_out_of_the_daemon() {
     require_mounting!();
@@ -90,7 +90,7 @@ fn passthrough_keeps_data_out_of_the_daemon() {
     }
 }
 
-/// Bytes a process has passed to write calls.
+/// Returns the bytes that a process has passed to write calls.
 fn bytes_written_by(pid: u32) -> u64 {
     let counters = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
     let line = counters.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
@@ -121,7 +121,7 @@ fn files_belong_to_who_creates_them() {
     place.umount();
 }
 
-/// A member of a directory's group may write in it although neither owner nor others may.
+/// A member of a directory's group may write in it, even if only the group has write permission.
 #[test]
 fn supplementary_groups_count() {
     require_mounting!();
@@ -138,7 +138,7 @@ fn supplementary_groups_count() {
     place.umount();
 }
 
-/// Promise 1: whoever lacks CAP_FSETID clears set-id bits by writing and by truncating, with
+/// Promise 1: writes and truncations by users without CAP_FSETID clear set-id bits. This holds with
 /// passthrough, through the daemon, and with the writeback cache.
 #[test]
 fn writing_by_others_clears_set_id_bits() {
@@ -171,7 +171,7 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
-/// The kernel may be writing to the lower file by itself when the bits are set.
+/// The kernel may be writing to the lower file itself when the bits are set.
 #[test]
 fn bits_set_while_others_have_the_file_open_are_cleared_too() {
     require_mounting!();
@@ -200,7 +200,7 @@ fn bits_set_while_others_have_the_file_open_are_cleared_too() {
     }
 }
 
-/// The kernel refuses to truncate a running program, and nothing may be cut off before it does.
+/// The kernel refuses to truncate a running program, and nothing may be truncated before that.
 #[test]
 fn a_running_program_is_not_emptied() {
     require_mounting!();
@@ -255,7 +255,7 @@ fn an_idle_mount_goes_away_and_a_used_one_stays() {
     require_mounting!();
     let place = Place::new();
     let beneath = fs::metadata(&place.point).unwrap().dev();
-    // It may have gone before it is opened, on a machine with much else to do.
+    // On a busy machine the mount may end before it is opened.
     let user = loop {
         place.mount(&["-o", "idle_timeout=300ms"]);
         let user = File::open(&place.point).unwrap();
@@ -312,7 +312,7 @@ fn mount_8_mounts_by_helper_options() {
     place.umount();
 }
 
-/// A lookup costs no descriptor: far more files than the daemon may have open.
+/// A lookup uses no descriptor: there are far more files than the daemon may open.
 #[test]
 fn a_walk_needs_no_descriptor_a_file() {
     require_mounting!();
@@ -338,7 +338,7 @@ fn a_walk_needs_no_descriptor_a_file() {
     place.umount();
 }
 
-/// What limits the shell that mounts must not end the daemon at the first larger write.
+/// A limit of the mounting shell must not end the daemon at the first larger write.
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_daemon() {
     require_mounting!();
@@ -356,7 +356,7 @@ fn a_limit_on_file_sizes_does_not_end_the_daemon() {
     place.umount();
 }
 
-/// Whenever it comes, a signal leaves no mount behind that nobody serves.
+/// A signal at any time leaves no mount without a daemon.
 #[test]
 fn a_signal_while_mounting_leaves_nothing_behind() {
     require_mounting!();
@@ -391,7 +391,7 @@ fn messages_go_to_the_file_that_was_named() {
         soon("it speaks to the file", || {
             fs::read_link(&messages).is_ok_and(|file| file == folder.join(&name))
         });
-        // In use at the signal: that is worth a message.
+        // The mount is in use at the signal, so a message is written.
         let user = File::create(place.point.join("file")).unwrap();
         send(place.daemon(), Signal::TERM);
         soon("the mount is out of the tree", || !is_mounted(&place.point));
@@ -436,7 +436,7 @@ fn names_of_trusted_attributes_are_for_root() {
     place.umount();
 }
 
-/// What lies in a directory that can't be written is served; what would change it is refused.
+/// Files in a directory that can't be written can be read; changes are refused.
 #[test]
 fn a_read_only_directory_is_read_through_layers() {
     require_mounting!();
@@ -446,7 +446,7 @@ fn a_read_only_directory_is_read_through_layers() {
         place.mount(&["-l", layer]);
         fs::write(place.point.join("file"), vec![3; 300_000]).unwrap();
         place.umount();
-        // What a file was opened for goes on for a moment after its last use.
+        // Lower files stay open for a moment after their last use.
         let read_only = rustix::mount::MountFlags::RDONLY;
         let remount = || rustix::mount::mount_remount(place.lower.as_path(), read_only, "");
         soon("nothing is open for writing", || remount().is_ok());

@@ -1,5 +1,5 @@
-//! The observers through real mounts: what `stats` counted, what `trace` recorded, and what happens
-//! to both when the daemon is killed or the disk is full.
+//! The observers through real mounts: counts of `stats`, recordings of `trace`, and both when the
+//! daemon is killed or the disk is full.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ use crate::support::{
     umount_unused,
 };
 
-/// What `fslab stats --json` says of the layer at a place of the stack.
+/// Returns the output of `fslab stats --json` for the layer at a position of the stack.
 fn stats(point: &Path, position: usize) -> Value {
     let output = fslab(&["stats", "--json", point.to_str().unwrap()]).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
@@ -52,7 +52,7 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages of memory in use: others may reach the daemon in two pieces.
+            // Whole pages of memory; partial pages may reach the daemon in two pieces.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -88,8 +88,8 @@ fn stats_agree_with_a_script_of_system_calls() {
     assert_eq!(operation(&layer, "write")["bytes"], 33 * 4096);
     assert_eq!(operation(&layer, "rmdir")["errors"]["ENOTEMPTY"], 2);
     let absent = operation(&layer, "lookup")["errors"]["ENOENT"].as_u64().unwrap();
-    // Every name that was made was looked up in vain first, but for those the kernel knew to be
-    // negative.
+    // Each created name was looked up before without success, unless the kernel knew that it did
+    // not exist.
     assert!((6 + 7..=6 + 7 + 11 + 4 + 2 + 6).contains(&absent), "{absent}");
     let shown = fslab(&["stats", place.point.to_str().unwrap()]).output().unwrap();
     assert!(String::from_utf8_lossy(&shown.stdout).contains("ENOTEMPTY: 2"));
@@ -162,7 +162,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
     assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]).0, 0);
     let next = Place::new();
-    // Keeps the number of the dead mount from being used again.
+    // Keeps the number of the dead mount from being reused.
     let other = Place::mounted(&["-l", "null"]);
     next.mount(&["-l", "stats"]);
     assert!(!socket.exists() || socket == socket_of(&next));
@@ -204,7 +204,7 @@ impl Traced {
 fn kill(place: &Place) {
     let daemon = place.daemon();
     kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
-    // The first thread is dead while others still listen.
+    // The first thread may be dead while others still run.
     soon("the daemon is dead", || {
         let process = PathBuf::from(format!("/proc/{daemon}"));
         let is_zombie = fs::read_to_string(process.join("stat"))
@@ -217,7 +217,7 @@ fn records(trace: &Path) -> Vec<Record> {
     Reader::open(trace).unwrap().map(|record| record.unwrap()).collect()
 }
 
-/// How many files with names that begin so were made, as a trace tells.
+/// Counts the created files whose names have a prefix, according to a trace.
 fn creations(trace: &Path, prefix: &[u8]) -> usize {
     let named = |record: &Record| {
         record.operation == Operation::Create
@@ -245,7 +245,7 @@ fn a_trace_inside_what_is_mounted_is_refused() {
     assert_eq!(fs::read_dir(&place.lower).unwrap().count(), 0);
 }
 
-/// What came longer ago than `save_every` survives; all files that are there are whole.
+/// Records older than `save_every` survive, and all files are complete.
 #[test]
 fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     require_mounting!();
@@ -273,7 +273,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
 }
 
-/// A small file system in memory for a trace, and a traced mount.
+/// Makes a small file system in memory for a trace, and a traced mount.
 fn traced_on_small_disk(bytes: u64, options: &str) -> (TempDir, Mount, Place) {
     let (scratch, place) = (TempDir::new().unwrap(), Place::new());
     let size = format!("size={bytes}");
@@ -284,7 +284,7 @@ fn traced_on_small_disk(bytes: u64, options: &str) -> (TempDir, Mount, Place) {
     (scratch, disk, place)
 }
 
-/// Bytes that don't compress.
+/// Returns bytes that don't compress.
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
     fslab_trace::noise(seed, &mut bytes);
@@ -349,7 +349,7 @@ fn a_full_disk_under_a_waiting_trace_holds_operations_up_and_loses_nothing() {
     disk.unmount().unwrap();
 }
 
-/// Asks another implementation of Parquet what it finds.
+/// Another implementation of Parquet reads the trace.
 #[test]
 fn other_tools_read_a_trace() {
     require_mounting!();
@@ -396,7 +396,7 @@ fn other_tools_read_a_trace() {
     }
 }
 
-/// Names with kind, mode, size, links, owner, and contents or target.
+/// Returns all names with kind, mode, size, links, owner, and contents or target.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     fn walk(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
         for entry in fs::read_dir(at).unwrap() {
@@ -428,7 +428,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// The source of a small crate without dependencies, from cargo's own cache.
+/// Returns the source of a small crate without dependencies, from cargo's own cache.
 fn small_crate() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
@@ -441,7 +441,7 @@ fn small_crate() -> Option<PathBuf> {
     })
 }
 
-/// The crate alone, as if it had neither tests nor anything that those need.
+/// Removes tests and dependencies from the crate's manifest.
 fn without_dependencies(manifest: &Path) {
     let mut table: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
     table.retain(|key, _| key == "package" || key == "lib");

@@ -1,4 +1,4 @@
-//! `fslab probe`: answers, refusals, and nothing left behind.
+//! `fslab probe`: answers, refusals, and no leftovers.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn what_can_not_be_probed_is_named() {
     refused(&["probe", "/", "--budget", "1MiB"], "must be at least 16 MiB");
 }
 
-/// What one run finds: attribute and answer, and what timing says beside it.
+/// Returns the findings of one run: attribute, answer, and answer by timing.
 fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value; 3]> {
     let mut command = Command::new(program);
     command.arg("probe").args(arguments).arg("--json");
@@ -61,7 +61,7 @@ fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value;
         .collect()
 }
 
-/// An ordinary user who owns a directory is told almost everything, and leaves nothing.
+/// An ordinary user who owns a directory gets almost all answers, and nothing is left.
 #[test]
 fn ordinary_users_are_answered() {
     const NOBODY: u32 = 65534;
@@ -94,7 +94,7 @@ fn ordinary_users_are_answered() {
     assert_eq!(names.len(), 1, "only the programme is left: {names:?}");
 }
 
-/// Two processes that do nothing but keep the processors busy; ended when dropped.
+/// Two processes that only keep the processors busy; dropping this ends them.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -116,10 +116,10 @@ impl Drop for Load {
     }
 }
 
-/// Under load counting always says the same. `FSLAB_REPEATS=10` is the long form, over all
-/// attributes and with timing, which says the same or nothing: it wants a machine that is quiet at
-/// first. `FSLAB_PROBE_DIR` is where then, because some of them count what reaches the disk, and
-/// say nothing of one that others write to.
+/// Under load, counting gives the same answers. `FSLAB_REPEATS=10` is the long form, over all
+/// attributes and with timing. Timing gives the same answer or none, provided that the machine is
+/// idle at first. `FSLAB_PROBE_DIR` is the directory for the long form. Some attributes count the
+/// writes that reach the disk, so they have no answer on a disk that others write to.
 #[test]
 fn load_changes_no_answer() {
     let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
@@ -139,7 +139,7 @@ fn load_changes_no_answer() {
         let loaded = answers(program, &arguments, None);
         for (before, now) in quiet.iter().zip(&loaded) {
             assert_eq!(before[..2], now[..2]);
-            // Null where timing found nothing.
+            // Null if timing found nothing.
             let values = [&before[2], &now[2]];
             assert!(
                 values[0] == values[1] || values.iter().any(|value| value.is_null()),
@@ -150,7 +150,7 @@ fn load_changes_no_answer() {
     }
 }
 
-/// Unmounts what a killed program has left below a folder.
+/// Unmounts what a killed program left below a folder.
 fn unmount_below(folder: &Path) {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
@@ -160,8 +160,8 @@ fn unmount_below(folder: &Path) {
     }
 }
 
-/// The matrix of what only the programme can mount, in its shorter form: layers, the engine, and
-/// bounds of memory.
+/// The short form of the matrix for everything that only this program can mount: layers, the
+/// engine, and memory limits.
 #[test]
 fn stacks_and_the_engine_are_probed_rightly() {
     require_mounting!();
@@ -183,8 +183,8 @@ fn stacks_and_the_engine_are_probed_rightly() {
                 .output()
                 .unwrap()
         };
-        // While the disk is busy, pages are written back too late for the bound, and the
-        // kernel kills the program: that says nothing about its answers.
+        // If the disk is busy, pages are written back too late for the limit, and the kernel kills
+        // the program. This does not show that its answers are wrong.
         let is_killed = |output: &Output| output.status.signal() == Some(9);
         let output = std::iter::repeat_with(verify).take(3).find(|output| !is_killed(output));
         unmount_below(place.path());
@@ -196,7 +196,7 @@ fn stacks_and_the_engine_are_probed_rightly() {
     }
 }
 
-/// The evidence is drawn, and is one drawing without outside references.
+/// The evidence is drawn as one drawing without outside references.
 #[test]
 fn evidence_is_drawn() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A mount with `-o ro` changes nothing below, whatever it finds there.
+//! A mount with `-o ro` changes nothing below, whatever state it finds there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,13 +21,14 @@ const LAYERS: [&str; 7] = ["null", "stats", "copy", "uuencode", "gzip", "zstd", 
 /// The size xattr of a stored file; see docs/formats/sca.md.
 const SIZE_XATTR: &str = "user.fslab.sca";
 
-/// How long mounts are left alone with what a writable mount would tidy up within a second.
+/// Returns how long mounts are left idle. A writable mount would do its maintenance within a
+/// second.
 fn idle_time() -> Duration {
     let is_long = std::env::var_os("FSLAB_EVERY_LAYER").is_some();
     Duration::from_secs(if is_long { 60 } else { 3 })
 }
 
-/// What a file is and holds. A change of any kind changes the ctime.
+/// The attributes and content of a file. Every change changes the ctime.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     mode: u32,
@@ -40,7 +41,7 @@ struct Found {
     content: Vec<u8>,
 }
 
-/// Everything in a tree, the root included, by path.
+/// Returns everything in a tree, including the root, by path.
 fn tree(root: &Path) -> BTreeMap<PathBuf, Found> {
     let mut found = BTreeMap::from([(root.to_owned(), look(root))]);
     for entry in fs::read_dir(root).unwrap() {
@@ -62,7 +63,7 @@ fn look(path: &Path) -> Found {
         blocks: metadata.blocks(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         changed: (metadata.ctime(), metadata.ctime_nsec()),
-        // Listing a directory is a use of it.
+        // Listing a directory changes its access time.
         accessed: is_file.then(|| (metadata.atime(), metadata.atime_nsec())),
         xattrs: xattrs(path),
         content: if is_file { read_unnoticed(path) } else { Vec::new() },
@@ -94,7 +95,7 @@ fn xattr(path: &Path, name: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Rewrites parts of a file until more than half of what is stored is garbage.
+/// Rewrites parts of a file until more than half of its stored file is garbage.
 fn write_with_garbage(path: &Path) {
     let lines: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     fs::write(path, &lines).unwrap();
@@ -109,18 +110,18 @@ fn write_with_garbage(path: &Path) {
     }
 }
 
-/// Numbers that no codec makes smaller.
+/// Returns numbers that no codec compresses.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (number ^ number >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// A tree with all that a writable mount would tidy up: garbage beyond every threshold, a size
-/// xattr that is out of date, files without one, and a session that ended with its daemon.
+/// Makes a tree with everything that a writable mount would maintain. It has garbage beyond every
+/// threshold, an outdated size xattr, files without one, and a session that ended with its daemon.
 fn untidy(layer: &str) -> Place {
     let is_codec = !matches!(layer, "null" | "stats");
     let place = Place::new();
-    // Before the tree is used: a file that no layer made.
+    // Before the tree is used: a file that no layer wrote.
     fs::create_dir(place.lower.join("below")).unwrap();
     fs::write(place.lower.join("below/plain"), b"not made through a mount\n").unwrap();
     let choice = if is_codec { format!("{layer}:pack=off") } else { layer.to_owned() };
@@ -188,7 +189,7 @@ fn a_read_only_mount_leaves_an_untidy_tree_as_it_is() {
         }
         assert_eq!(after.len(), before.len(), "{layer}");
     }
-    // What is shown is what a writable mount shows, too.
+    // A writable mount shows the same.
     for ((layer, place), shown) in places.iter().zip(shown) {
         place.mount(&["-l", layer]);
         let writable = tree(&place.point);
@@ -244,7 +245,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         place.lower = format!("ext2:{}", image.display()).into();
         place.mount(layers);
         write_with_garbage(&place.point.join("garbage"));
-        // Still open and without a name: freed by the next writable mount.
+        // Still open and without a name; the next writable mount frees it.
         let removed = File::create(place.point.join("removed")).unwrap();
         fs::remove_file(place.point.join("removed")).unwrap();
         removed.sync_all().unwrap();
@@ -252,7 +253,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         kill_process(Pid::from_raw(place.daemon() as i32).unwrap(), Signal::KILL).unwrap();
         drop(removed);
         rustix::mount::unmount(&place.point, UnmountFlags::DETACH).unwrap();
-        // To read an image is a use of it.
+        // Reading an image changes its access time.
         let unused = |found| Found { accessed: None, ..found };
         let before = unused(look(&image));
         let (code, message) = place.try_mount(&[&["-o", "ro"], layers].concat());
@@ -264,7 +265,8 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
     }
 }
 
-/// Files that are in archives only are shown, with what was written into them behind the mount.
+/// Files that are only in archives can be read, including data that was written into them behind
+/// the mount.
 #[test]
 fn a_read_only_tier_shows_archived_files_and_brings_none_back() {
     require_mounting!();
@@ -282,7 +284,7 @@ fn a_read_only_tier_shows_archived_files_and_brings_none_back() {
     drop(gone);
     let before = tree(tiered.tree());
     tiered.place().mount(&["-o", "ro", "-l", "tier"]);
-    // The kernel reads it by passthrough, which is a use of the file below.
+    // The kernel reads it by passthrough, which would change the access time of the lower file.
     assert!(read_unnoticed(&tiered.path("here")) == content);
     content[1_572_864..1_572_864 + 4096].fill(7);
     assert!(fs::read(tiered.path("gone")).unwrap() == content);

@@ -1,4 +1,4 @@
-//! `fslab reproduce` as a user meets it.
+//! `fslab reproduce` from a user's point of view.
 
 use std::fs;
 use std::process::Stdio;
@@ -52,8 +52,8 @@ fn wrong_choices_are_named() {
     assert!(code == BAD_INPUT && message.contains("no samples of any plan"), "{message}");
 }
 
-/// Cells of a plan that were run by `fslab compare` are read as those of a run of its own; what was
-/// not run is missing and says so.
+/// Samples of `fslab compare` are read like those of its own run. Cells that were not run are
+/// reported as missing.
 #[test]
 fn samples_of_an_ordinary_comparison_become_a_paper() {
     let place = TempDir::new().unwrap();
@@ -99,8 +99,8 @@ fn samples_of_an_ordinary_comparison_become_a_paper() {
     figures_of_what_failed_are_marked(&place);
 }
 
-/// A pair that failed after it had given samples, a run that was cut short, and samples of another
-/// plan that can't be read: what figures there are stand with their marks, and the code says 1.
+/// A pair that failed after it had given samples, a run that was cut short, and unreadable samples
+/// of another plan. The existing figures are shown with marks, and the exit code is 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
@@ -138,7 +138,7 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
     }
 }
 
-/// Where no plan can be run, the pages say why, and the code says so.
+/// If no plan can be run, the pages give the reason, and the exit code shows it.
 #[test]
 fn a_campaign_in_which_plans_fail_fails() {
     let place = TempDir::new().unwrap();
@@ -155,7 +155,7 @@ fn a_campaign_in_which_plans_fail_fails() {
     assert!(page.contains("not run: ") && page.contains("/proc"), "{page}");
 }
 
-/// The row of a claim in the pages of a paper.
+/// Returns the row of a claim in the pages of a paper.
 #[track_caller]
 pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     let text = fs::read(place.path().join(format!("{paper}.json"))).unwrap();
@@ -163,8 +163,8 @@ pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
 }
 
-/// The index with one level is filled in process, and its figure is near enough to the post's. A
-/// figure that is not is told from it.
+/// The index with one level is filled within the process, and its figure is near enough to the
+/// post's. A figure that is too far off is detected.
 #[test]
 fn the_index_with_one_level_is_compared_with_the_prototype() {
     let place = TempDir::new().unwrap();
@@ -184,7 +184,7 @@ fn the_index_with_one_level_is_compared_with_the_prototype() {
     assert_eq!(stands(&serde_json::json!({ "names": 80_000 })), "differs");
 }
 
-/// A claim over numbers of files has a figure for each of which there are samples.
+/// A claim over numbers of files has a figure for each number that has samples.
 #[test]
 fn a_claim_over_numbers_of_files_is_judged_at_each() {
     let place = TempDir::new().unwrap();
@@ -207,7 +207,7 @@ fn a_claim_over_numbers_of_files_is_judged_at_each() {
     assert!(row["sentence"].as_str().unwrap().contains("of 2 points"), "{row}");
 }
 
-/// A signal in the middle of the work leaves nothing of it.
+/// A signal in the middle of the work leaves no file.
 #[test]
 fn recovery_that_is_ended_leaves_nothing() {
     let place = TempDir::new().unwrap();
@@ -226,8 +226,8 @@ fn recovery_that_is_ended_leaves_nothing() {
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The command behind the claims on recovery: it finds the same file both times, leaves nothing,
-/// and its answer is where the claims read it.
+/// The command for the claims on recovery finds the same file both times and leaves nothing. Its
+/// answer is where the claims read it.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! `fslab sca encode` and `decode` as users meet them: killed at any moment, and beside programs
-//! that use the files.
+//! `fslab sca encode` and `decode` from a user's point of view: killed at any moment, and beside
+//! programs that use the files.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
@@ -21,10 +21,11 @@ use crate::support::{fslab, run};
 
 const LAYER: &str = "zstd:chunk=16KiB,level=1";
 
-/// How many conversions are killed; `FSLAB_CONVERSION_KILLS` asks for more.
+/// Number of killed conversions; `FSLAB_CONVERSION_KILLS` replaces it.
 const KILLS: u64 = 12;
 
-/// What must stay of a file: content, mode, owner, time of modification, names, an xattr.
+/// The properties of a file that must be preserved: content, mode, owner, modification time, links,
+/// an xattr.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     content: Vec<u8>,
@@ -55,7 +56,7 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
             is_all_there(root, &expected, &format!("{direction}, killed after {delay:?}"));
             continue;
         }
-        // As long as that takes, where it is not killed.
+        // The time of a conversion that is not killed.
         duration = start.elapsed();
         is_converted(root, &expected, direction);
         direction = if direction == "encode" { "decode" } else { "encode" };
@@ -66,7 +67,7 @@ fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
     is_converted(root, &expected, direction);
 }
 
-/// A number that follows from another and shows nothing of it (the first step of SplitMix64).
+/// Returns a pseudo-random number that depends only on `number` (the first step of SplitMix64).
 fn drawn(number: u64) -> u32 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
@@ -77,7 +78,7 @@ fn convert<'a>(direction: &'a str, root: &'a Path) -> Vec<&'a str> {
     [&["sca", direction, root.to_str().unwrap(), "--threads", "2"], layer].concat()
 }
 
-/// Converts, and kills that after a while; answers whether it was still going on.
+/// Converts, and kills the conversion after a delay. Returns whether it was still running.
 fn killed_after(delay: Duration, direction: &str, root: &Path) -> bool {
     let mut command = fslab(&convert(direction, root));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -92,7 +93,7 @@ fn killed_after(delay: Duration, direction: &str, root: &Path) -> bool {
     ended.status.code().is_none()
 }
 
-/// A tree of files of many sizes, in directories, some of two names, some with holes.
+/// Makes a tree of files of many sizes, in directories. Some have two names, some have holes.
 fn make_tree(root: &Path) -> Tree {
     for number in 0..60_u64 {
         let directory = root.join(format!("directory-{}", number % 5));
@@ -118,7 +119,7 @@ fn make_tree(root: &Path) -> Tree {
     plain_tree(root)
 }
 
-/// What is there, as plain files.
+/// Returns the tree as plain files.
 fn plain_tree(root: &Path) -> Tree {
     let mut tree = Tree::new();
     for path in files(root) {
@@ -138,12 +139,12 @@ fn plain_tree(root: &Path) -> Tree {
     tree
 }
 
-/// Paths of all files below a root.
+/// Returns the paths of all files below a root.
 fn files(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for directory in fs::read_dir(root).unwrap() {
         let directory = directory.unwrap().path();
-        // A conversion that was killed leaves it.
+        // A killed conversion leaves the lock file.
         if fslab_vfs::is_lock_file_name(directory.file_name().unwrap()) {
             continue;
         }
@@ -155,7 +156,8 @@ fn files(root: &Path) -> Vec<String> {
     found
 }
 
-/// Whether each name leads to its content through a layer, to which plain files are plain.
+/// Checks that each name leads to its content through a layer, which serves foreign files as they
+/// are.
 fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let stack = crate::support::sca_stack(&format!("{LAYER} / {}", root.display()));
     let fs = stack.build().unwrap();
@@ -181,7 +183,7 @@ fn content(client: &Client<'_>, path: &str) -> fslab_vfs::Result<Vec<u8>> {
     Err(fslab_vfs::Errno::ISDIR.into())
 }
 
-/// Whether everything is converted, has what it had, and nothing else is there.
+/// Checks that everything is converted and preserved, and that nothing else is there.
 fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     let found = plain_tree(root);
     let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
@@ -197,7 +199,7 @@ fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     is_all_there(root, expected, direction);
 }
 
-/// Maps a file to write to it, closes it, tells so, and writes when told to.
+/// Maps a file for writing, closes it, reports that, and writes on request.
 const WRITES_TO_A_MAP: &str = "
 import mmap, sys
 with open(sys.argv[1], 'r+b') as file:
@@ -209,7 +211,8 @@ mapped.flush()
 mapped.close()
 ";
 
-/// Who has mapped a file to write to it needs no open file: it is left as it is all the same.
+/// A program that has mapped a file for writing needs no open file. The file is still not
+/// converted.
 #[test]
 fn a_file_that_is_mapped_for_writing_is_left_alone() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

@@ -1,5 +1,5 @@
-//! `fslab sca encode` and `decode` leave trees as they were: for an ordinary user, and where they
-//! are killed while files look like stored files.
+//! `fslab sca encode` and `decode` leave trees as they were: for an ordinary user, and if they are
+//! killed while some files look like stored files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -18,12 +18,12 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, program, run};
 
-/// A user whom no system has a name for.
+/// A user without a name on any system.
 const USER: u32 = 54_321;
 
 const GOLDEN: &str = "../fslab-sca/tests/golden";
 
-/// Everything that is kept of a file or directory.
+/// The properties of a file or directory that must be preserved.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     content: Vec<u8>,
@@ -90,7 +90,7 @@ fn expect_same(root: &Path, before: &BTreeMap<PathBuf, Kept>, when: &str) {
     }
 }
 
-/// Files of many kinds, among them all golden files.
+/// Makes files of many kinds, including all golden files.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er")).unwrap();
     for number in 0..12_usize {
@@ -115,7 +115,7 @@ fn make_tree(root: &Path) {
     };
     set("file-3", "user.kept", b"kept");
     set("sca-1-zstd", "user.kept", b"kept");
-    // For user 5: read and write.
+    // User 5 may read and write.
     let acl = [
         2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 5, 0, 0, 0, 4, 0, 4, 0, 255, 255,
         255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
@@ -124,7 +124,7 @@ fn make_tree(root: &Path) {
     set("sca-1-lz4", "system.posix_acl_access", &acl);
 }
 
-/// Gives everything to one owner, and a time of its own.
+/// Gives everything to one owner, and gives each file its own time.
 fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
     let found = fs::symlink_metadata(path).unwrap();
     if found.is_symlink() {
@@ -145,7 +145,7 @@ fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
     file.set_times(fs::FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
 }
 
-/// Whether a mount shows the golden files as they are.
+/// Checks that a mount shows the golden files unchanged.
 fn expect_golden_files(root: &Path) {
     let stack = crate::support::sca_stack(&format!("zstd / {}", root.display()));
     let built = stack.build().unwrap();
@@ -218,7 +218,7 @@ fn ordinary_users_convert_their_own_trees() {
             expect_golden_files(&root);
         }
     }
-    // The mount made a lower directory of it, which is not decoded to the end.
+    // The mount made it a lower directory, which is not completely decoded.
     let found = tree(&root);
     for (path, kept) in &before {
         assert!(found[path].content == kept.content, "{}", path.display());
@@ -255,7 +255,7 @@ fn golden_file() -> PathBuf {
     files.filter(|path| path.is_file()).min().unwrap()
 }
 
-/// How many conversions are killed; `FSLAB_CONVERSION_KILLS` asks for more.
+/// Number of killed conversions; `FSLAB_CONVERSION_KILLS` replaces it.
 const KILLS: u64 = 8;
 
 #[test]
@@ -292,7 +292,7 @@ fn killed_conversions_of_stored_files_are_resumed_to_the_same_tree() {
     expect_same(&root, &before, "decoded again");
 }
 
-/// Converts, and kills that after a while; answers whether it was still running.
+/// Converts, and kills the conversion after a delay. Returns whether it was still running.
 fn killed_after(delay: Duration, direction: &str, root: &Path) -> bool {
     let mut command = fslab(&["sca", direction, root.to_str().unwrap(), "--threads", "2"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,8 +1,8 @@
-//! Memory that SCA layers take: pages in the cache, and the daemon's own, held against the bounds
-//! of the guide (layers.md, "Memory").
+//! Memory that SCA layers use: pages in the cache, and the daemon's own. It is compared with the
+//! limits in the guide (layers.md, "Memory").
 //!
-//! Short forms run with all tests. The long ones print a figure a case; the guide (testing.md) says
-//! how they are run.
+//! Short forms run with all tests. The long forms print a figure for each case; the guide
+//! (testing.md) describes how to run them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A mebibyte of which half compresses well and half not at all; another for each number.
+/// Returns a mebibyte, of which half compresses well and half not at all. Each number gives a
+/// different one.
 fn block(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut block = Vec::with_capacity(MIB as usize);
@@ -41,7 +42,7 @@ fn write_blocks(path: &Path, mebibytes: u64) {
     }
 }
 
-/// Reads a file from its beginning to its end, so many bytes at a time, and checks every byte.
+/// Reads a file in order, `request` bytes at a time, and checks every byte.
 fn read_blocks(file: &File, mebibytes: u64, request: u64) {
     let mut found = vec![0; MIB as usize];
     for number in 0..mebibytes {
@@ -52,7 +53,7 @@ fn read_blocks(file: &File, mebibytes: u64, request: u64) {
     }
 }
 
-/// Pages cached after reading, as a part of the logical size.
+/// Maximum of cached pages after reading, as a share of the logical size.
 const PAGES_MAX: f64 = 1.05;
 
 #[test]
@@ -103,7 +104,7 @@ fn resident(file: &File) -> u64 {
     resident_pages(file, file.metadata().unwrap().len()).unwrap()
 }
 
-/// Drops a file's pages from memory; answers why that can't be.
+/// Drops a file's pages from memory; returns the reason if that is impossible.
 fn pages_stay(file: &File) -> Option<String> {
     file.sync_all().unwrap();
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
@@ -111,23 +112,24 @@ fn pages_stay(file: &File) -> Option<String> {
     (stay > 0).then(|| format!("{stay} pages of the lower file can't be dropped here"))
 }
 
-/// What a mount was asked to do, and what its memory is bounded by.
+/// The work of a mount, and the parameters of its memory limit.
 struct Load {
     layer: &'static str,
     chunk: u64,
     cache: u64,
-    /// What the codec keeps a thread.
+    /// Bytes that the codec keeps for each thread.
     context: u64,
     mebibytes: u64,
 }
 
 const SERVING: u64 = 8;
 const WORKERS: u64 = 2;
-/// Files that are written and files that are read at a time, by a thread each.
+/// Number of files that are written, and of files that are read, at the same time. Each has a
+/// thread.
 const FILES: u64 = 8;
 
 impl Load {
-    /// The bound of the guide, in bytes.
+    /// Returns the limit in the guide, in bytes.
     fn bound(&self) -> u64 {
         let Self { chunk, cache, context, .. } = *self;
         let (files, handles) = (2 * FILES, 2 * FILES);
@@ -138,10 +140,11 @@ impl Load {
     }
 }
 
-/// The program itself, stacks included.
+/// The program itself, including stacks, in bytes.
 const PROGRAM: u64 = 16 * MIB;
 
-/// A file in use: pages of its index, and two chunks. None here has many changed pages.
+/// Returns the bytes for a file in use: pages of its index, and two chunks. No file here has many
+/// changed pages.
 fn a_file(chunk: u64) -> u64 {
     MIB / 2 + 2 * chunk
 }
@@ -255,7 +258,7 @@ fn change_here_and_there(path: &Path, mebibytes: u64) {
     }
 }
 
-/// Bytes that a line of /proc/PID/status tells; nothing of a process that has ended.
+/// Returns the bytes in a line of /proc/PID/status; `None` if the process has ended.
 fn status(pid: u32, line: &str) -> Option<u64> {
     kib_of(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, line)
 }
@@ -265,7 +268,7 @@ fn kib_of(text: &str, line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().unwrap() * KIB)
 }
 
-/// A file of a tebibyte with content at places all over it, so that its index is large.
+/// Size of a file with content at offsets all over it, so that its index is large.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 #[test]
@@ -283,7 +286,8 @@ fn a_tebibyte_with_a_large_index_takes_no_more_memory_than_a_small_file() {
     }
 }
 
-/// With content of so many blocks at each place, which does not compress.
+/// Checks the extra memory for a sparse file. At each of `places` offsets it has `blocks` blocks of
+/// content, which do not compress.
 fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     let place = Place::on_disk();
     place.mount(&["-l", layer]);
@@ -291,7 +295,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     write_blocks(&small, 1);
     let file = File::create_new(&sparse).unwrap();
     let step = SPARSE_BYTES / places;
-    // The even blocks are random ones.
+    // The even blocks are the random ones.
     let even = block(1);
     let random: Vec<u8> = even.chunks(4096).step_by(2).take(blocks).flatten().copied().collect();
     for number in 1..=places {
@@ -299,7 +303,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     }
     drop(file);
     place.umount();
-    // What is freed stays with the process, so that what it holds in the end is what it ever had.
+    // Freed memory stays with the process, so its final memory is its maximum.
     let mut mount = place.mount_command(&["-l", layer, "-o", "threads=1"]);
     mount.env("MALLOC_TRIM_THRESHOLD_", GIB.to_string());
     mount.env("MALLOC_MMAP_THRESHOLD_", (32 * MIB).to_string());
@@ -328,17 +332,18 @@ fn visit_the_end(path: &Path) {
     std::io::Write::write_all(&mut &file, b"appended").unwrap();
 }
 
-/// Memory of a process that is of no file, exact to the page.
+/// Returns the memory of a process that belongs to no file, exact to the page.
 fn anonymous(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     kib_of(&text, "Anonymous").unwrap()
 }
 
-/// Threads that convert, in the tests here.
+/// Number of converting threads in these tests.
 const CONVERTING: u64 = 2;
 
-/// What converting files takes, in bytes: 32 MiB a thread (pieces of 4 MiB: two that are
-/// compared, what they are read from and encoded to), beside what a mount takes.
+/// Returns the memory limit of a conversion, in bytes. Each thread needs 32 MiB in addition to what
+/// a mount needs. These are pieces of 4 MiB: two that are compared, and those that they are read
+/// from and encoded to.
 fn bound_of_conversion(chunk: u64, cache: u64, context: u64) -> u64 {
     let converting = CONVERTING * (32 * MIB + 2 * chunk + context + a_file(chunk));
     PROGRAM + cache + converting + WORKERS * (3 * chunk + context)
@@ -355,7 +360,7 @@ fn a_conversion_of_gibibytes_takes_a_bounded_memory() {
     peak_of_conversion(1024, 1024);
 }
 
-/// Converts two files of so many mebibytes and so many of one, there and back.
+/// Converts two files of `large` mebibytes and `small` files of one mebibyte, there and back.
 fn peak_of_conversion(large: u64, small: u64) {
     let place = Place::on_disk();
     let tree = place.lower.to_str().unwrap();
@@ -367,14 +372,14 @@ fn peak_of_conversion(large: u64, small: u64) {
     let threads = CONVERTING.to_string();
     let encode = ["-l", "zstd:threads=2,cache=2MiB"];
     watch(&[&["sca", "encode", tree, "--threads", &threads], &encode[..]].concat(), bound);
-    // Decoding has the cache that layers have by default, and a worker a processor.
+    // Decoding has the default cache of layers, and one worker per processor.
     watch(&["sca", "decode", tree, "--threads", &threads], bound + 30 * MIB);
     for name in ["first", "second"] {
         read_blocks(&File::open(place.lower.join(name)).unwrap(), large, MIB);
     }
 }
 
-/// Runs the program, and watches its memory.
+/// Runs the program and watches its memory.
 fn watch(arguments: &[&str], bound: u64) {
     let mut child = fslab(arguments).stdout(Stdio::null()).spawn().unwrap();
     let (mut peak, mut seen) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! `fslab sca` over several files: what can't be used keeps nobody from the others.
+//! `fslab sca` over several files: an unusable file does not keep the command from the others.
 
 use fslab_vfs_testing::scratch;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::support::{Place, fslab, require_mounting, run, sca_stack};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Stored files of which the first half was rewritten.
+/// Makes stored files, of which the first half was rewritten.
 fn make_files(root: &Path) {
     let layer = format!("zstd:chunk=4KiB,pack=off / {}", root.display());
     let fs = sca_stack(&layer).build().unwrap();
@@ -29,7 +29,7 @@ fn make_files(root: &Path) {
     fs.shutdown().unwrap();
 }
 
-/// Takes all that says what a file is, but for the xattr.
+/// Overwrites everything that identifies a stored file, except the xattr.
 fn damage(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     bytes[..1200].fill(0xEE);
@@ -126,8 +126,8 @@ fn directories_are_walked_and_summed_up() {
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
-/// A mounted directory is passed over at once; what lies beside it, below or outside of the same
-/// directory, is not.
+/// A mounted directory is skipped at once. Other directories, below or outside the same parent, are
+/// not skipped.
 #[test]
 fn a_directory_in_use_keeps_no_other_from_being_verified() {
     require_mounting!();
@@ -160,7 +160,7 @@ fn a_directory_in_use_keeps_no_other_from_being_verified() {
     place.umount();
 }
 
-/// What is behind a header that is damaged was left out, and the run ended well.
+/// Before the fix, content behind a damaged header was left out, and the command still succeeded.
 #[test]
 fn what_repair_does_not_find_makes_it_fail() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -179,7 +179,7 @@ fn what_repair_does_not_find_makes_it_fail() {
     let mut bytes = fs::read(&path).unwrap();
     let (file, saved) = (path.to_str().unwrap(), root.join("saved"));
     let third = 1024 + 2 * (72 + 4096);
-    // Content is verified, and not checked.
+    // Verify checks the content; check does not.
     bytes[third + 100] ^= 1;
     fs::write(&path, &bytes).unwrap();
     assert_eq!(run(&["sca", "check", file]).0, 0);

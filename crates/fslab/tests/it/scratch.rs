@@ -1,4 +1,4 @@
-//! A folder with a plan, in which tests run the program.
+//! A directory with a plan, in which tests run the program.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +7,15 @@ use tempfile::TempDir;
 
 use crate::support::fslab;
 
-/// The folder; it is removed when dropped.
+/// The directory; it is removed when dropped.
 pub struct Scratch {
     folder: TempDir,
-    /// An environment variable of the program, and the folder inside this one that it names.
+    /// An environment variable of the program, and the directory inside this one that it names.
     variable: (&'static str, &'static str),
 }
 
 impl Scratch {
-    /// Makes a folder with `plan.toml`.
+    /// Makes a directory with `plan.toml`.
     pub fn with_plan(plan: &str, variable: (&'static str, &'static str)) -> Self {
         let scratch = Self { folder: TempDir::new().unwrap(), variable };
         fs::write(scratch.path("plan.toml"), plan).unwrap();
@@ -30,7 +30,7 @@ impl Scratch {
         self.folder().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs the program in the folder. Returns its exit code, output and messages.
+    /// Runs the program in the directory. Returns its exit code, output and messages.
     #[track_caller]
     pub fn fslab(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = fslab(arguments);

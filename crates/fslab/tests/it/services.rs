@@ -1,4 +1,4 @@
-//! The units of systemd in the package, by what their commands do. systemd itself is not asked.
+//! Tests the commands of the packaged systemd units. systemd itself is not used.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
-/// How often the daemon is killed.
+/// Number of times that the daemon is killed.
 const KILLS: u64 = 5;
 
-/// The command of a unit, as a shell takes it.
+/// Returns the command of a unit in the form that a shell accepts.
 fn command_of(key: &str, unit: &str, instance: &Path) -> Option<String> {
     let folder = Path::new("../../packaging/systemd");
     let unit = fs::read_to_string(folder.join(unit)).unwrap();
@@ -60,11 +60,11 @@ fn name(number: u64) -> String {
     format!("file{number}")
 }
 
-/// What a program that reads all the time got.
+/// Results of a program that reads continuously.
 #[derive(Default)]
 struct Seen {
     is_over: AtomicBool,
-    /// The file that is read next.
+    /// The number of the file that is read next.
     number: AtomicU64,
     right: AtomicU64,
     errors: AtomicU64,
@@ -85,7 +85,7 @@ impl Seen {
     }
 }
 
-/// Mounted over itself, what lies below is files of zeros.
+/// The mount is over its own lower directory, in which the released files are zeros.
 #[test]
 fn nobody_reads_what_lies_below_while_a_killed_mount_is_replaced() {
     require_mounting!();
@@ -95,11 +95,11 @@ fn nobody_reads_what_lies_below_while_a_killed_mount_is_replaced() {
     let tree = place.lower.to_str().unwrap().to_owned();
     let init = ["tier", "init", "--archive", &archive, "--home", &home, &tree];
     assert_eq!(run(&init), (0, String::new()));
-    // Another disk within is below the mount, too.
+    // Another file system inside is below the mount, too.
     fs::create_dir(place.lower.join("inner")).unwrap();
     let inner = Mount::new(Path::new("none"), &place.lower.join("inner"), "tmpfs", "").unwrap();
     fs::write(place.lower.join("inner/there"), "still").unwrap();
-    // It goes first, as it may lie over the other.
+    // The mount is dropped first, because it may lie over the other one.
     let mut place = place;
     place.point.clone_from(&place.lower);
     let data = noise(3, MIB);
@@ -116,7 +116,7 @@ fn nobody_reads_what_lies_below_while_a_killed_mount_is_replaced() {
     for number in 1..=KILLS {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        // One that did not come back when it was read.
+        // A file that has not been recalled yet.
         seen.number.store(number, Ordering::SeqCst);
         if let Some(command) = command_of("ExecStopPost", "fslab@.service", Path::new("")) {
             shell(&command, &place).status().unwrap();

@@ -1,5 +1,5 @@
-//! Set-id bits through a mount: who may keep them keeps them, whatever the daemon's thread has laid
-//! down to register a file for somebody else before.
+//! Set-id bits through a mount. A user with the right to keep them keeps them, even if the daemon's
+//! thread dropped capabilities earlier to register a file for another user.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -24,7 +24,8 @@ fn writing_by_root_keeps_set_id_bits() {
         fs::write(place.point.join("other"), "").unwrap();
         let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        // Registering a file lays down on the daemon's thread what lets a write keep the bits.
+        // Registering a file drops the capability on the daemon's thread that lets a write keep the
+        // bits.
         pass_another_through();
         file.write_all(b"y").unwrap();
         pass_another_through();
@@ -40,15 +41,15 @@ fn writing_by_root_keeps_set_id_bits() {
     }
 }
 
-/// An access list that says what mode 2770 says: version 2, then tag, permissions and id of owner,
-/// group and others.
+/// An access list that means the same as mode 2770: version 2, then tag, permissions and id of
+/// owner, group and others.
 const ACCESS_LIST: [u8; 28] = [
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255,
     255, 255, 255,
 ];
 
-/// What makes or changes files with set-id bits in a directory of a foreign group, each as `root`
-/// does it who is not of the group. Answers the mode there is then.
+/// A way to make or change files with set-id bits in a directory of a foreign group. It is done by
+/// `root`, which is not in the group. Returns the resulting mode.
 type Change = fn(&Path) -> rustix::io::Result<u32>;
 
 const CHANGES: [(&str, Change); 5] = [
@@ -86,7 +87,8 @@ fn with_set_group_id(path: &Path) -> File {
     file
 }
 
-/// Who may keep set-group-id bits keeps them, whatever the daemon did for others before.
+/// A user with the right to keep set-group-id bits keeps them, whatever the daemon did for others
+/// before.
 #[test]
 fn root_keeps_set_group_id_bits_of_foreign_groups() {
     const FOREIGN: u32 = 12_345;
@@ -102,8 +104,8 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
     let mut lost = Vec::new();
     for (what, change) in CHANGES {
-        // Several times: the daemon has several threads, and one must be met that has laid down
-        // the right to do so.
+        // Repeated, because the daemon has several threads, and one that has dropped the capability
+        // must be hit.
         for attempt in 0..8 {
             drop(File::open(directory.join("source")).unwrap());
             let mode = change(&directory.join(format!("{what}-{attempt}"))).unwrap();
@@ -114,7 +116,7 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     assert_eq!(lost, [""; 0], "the bit is gone after these");
 }
 
-/// Who changes a file that belongs to the group [`GROUP`].
+/// A user who changes a file of the group [`GROUP`].
 struct Caller {
     uid: u32,
     gid: u32,
@@ -132,7 +134,7 @@ const CALLERS: [(&str, Caller); 4] = [
 
 const MODES: [u32; 6] = [0o666, 0o2666, 0o2676, 0o4666, 0o6666, 0o6677];
 
-/// What changes an open file of 16 KiB; the other file has some bytes.
+/// A change of an open file of 16 KiB; the other file has some bytes.
 type ChangeOfOpen = fn(&File, &File) -> rustix::io::Result<()>;
 
 const CHANGES_OF_OPEN: [(&str, ChangeOfOpen); 8] = [
@@ -152,7 +154,7 @@ fn reserve(file: &File, mode: FallocateFlags) -> rustix::io::Result<()> {
     rustix::fs::fallocate(file, mode, 0, 4096)
 }
 
-/// Runs something in a thread that acts as somebody else, for ever.
+/// Runs a function in a thread that acts as another user until it ends.
 fn as_caller<T: Send>(caller: &Caller, work: impl FnOnce() -> T + Send) -> T {
     let run = || {
         let groups: Vec<_> = caller.groups.iter().copied().map(Gid::from_raw).collect();
@@ -165,7 +167,7 @@ fn as_caller<T: Send>(caller: &Caller, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
-/// The mode that each change by each caller leaves of each mode.
+/// Returns the mode that each change by each caller leaves, for each initial mode.
 fn modes_left_below(root: &Path) -> Vec<String> {
     let other = root.join("other");
     fs::write(&other, "some bytes").unwrap();
@@ -217,7 +219,7 @@ fn set_id_bits_go_as_on_the_kernels_own_file_system() {
             _ => format!("ext2:{}", crate::ext2::image(&place, "32MiB").display()).into(),
         };
         place.mount(&[]);
-        // The kernel's ext2 has no space behind the end of a file, and no more has the engine's.
+        // The kernel's ext2 has no space after the end of a file, and neither has the engine's.
         let is_common = |line: &&String| !line.starts_with("reserve behind");
         let common = |lines: &[String]| lines.iter().filter(is_common).cloned().collect::<Vec<_>>();
         assert_same(&common(&modes_left_below(&place.point)), &common(&expected), &[leaf]);

@@ -1,7 +1,7 @@
-//! Help pages, errors and the shapes of JSON, compared with files in the project: whoever changes
-//! one sees what users will see.
+//! Compares help pages, errors and the shapes of JSON with files in the project. A developer who
+//! changes one of them sees what users will see.
 //!
-//! `FSLAB_UPDATE_SNAPSHOTS=1 cargo test -p fslab --test it -- snapshots` writes the files anew.
+//! `FSLAB_UPDATE_SNAPSHOTS=1 cargo test -p fslab --test it -- snapshots` rewrites the files.
 
 mod errors;
 mod json;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::fslab;
 
-/// Compares a text with a file of the project, or writes the file where that is asked for.
+/// Compares a text with a file of the project, or writes the file if that was requested.
 #[track_caller]
 fn expect(path: &str, text: &str) {
     let file = Path::new("../..").join(path);
@@ -34,7 +34,7 @@ fn is_updating() -> bool {
     std::env::var_os("FSLAB_UPDATE_SNAPSHOTS").is_some()
 }
 
-/// A command line as a page shows it.
+/// Formats a command line for a page.
 fn shown(words: &[&str]) -> String {
     let quoted = |word: &&str| match word.contains([' ', '?', '*', '\'']) {
         true => format!("'{word}'"),
@@ -52,7 +52,7 @@ fn help(words: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The help page of a command and those of its subcommands.
+/// Adds the help page of a command and those of its subcommands.
 fn add_pages(words: &[String], pages: &mut String) {
     let page = help(words);
     let subcommands: Vec<String> = page
@@ -91,7 +91,7 @@ with the same content.
 
 ";
 
-/// The page of the guide with the help page of each command.
+/// Returns the page of the guide with the help page of each command.
 fn commands_page(pages: &str) -> String {
     let section = |page: &str| {
         let (name, help) = page.split_once('\n').unwrap();
@@ -101,7 +101,7 @@ fn commands_page(pages: &str) -> String {
     format!("{COMMANDS}{}", sections.join("\n"))
 }
 
-/// A section of a page of the guide: what a command prints, without blanks at the ends of lines.
+/// Returns a section of a page of the guide: the output of a command, without blanks at line ends.
 fn section(command: &str, output: &str) -> String {
     let lines: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
     format!("## `{command}`\n\n```text\n{}\n```\n", lines.join("\n"))
@@ -131,7 +131,7 @@ fn names_and_options_are_as_recorded() {
     expect("docs/guide/src/reference/names.md", &format!("{NAMES}{}", sections.join("\n")));
 }
 
-/// A directory without its random name.
+/// Replaces a directory's random name.
 fn without_scratch(text: &str, scratch: &Path) -> String {
     let real: PathBuf = scratch.canonicalize().unwrap();
     let text = text.replace(real.to_str().unwrap(), "DIR");

@@ -1,4 +1,4 @@
-//! `fslab status`, `fslab doctor`, and `fslab stats` that goes on.
+//! `fslab status`, `fslab doctor`, and continuous `fslab stats`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +41,7 @@ fn status_describes_a_mount_and_its_daemon() {
     place.umount();
 }
 
-/// Planted: letters that steer a terminal.
+/// The planted names contain characters that control a terminal.
 #[test]
 fn names_of_mounts_do_not_reach_the_terminal_as_they_are() {
     require_mounting!();
@@ -62,7 +62,7 @@ fn names_of_mounts_do_not_reach_the_terminal_as_they_are() {
     }
 }
 
-/// Planted: the daemon is killed, or stopped.
+/// The planted errors: the daemon is killed or stopped.
 #[test]
 fn a_dead_and_a_stopped_daemon_are_reported() {
     require_mounting!();
@@ -99,7 +99,8 @@ fn stats_are_watched_and_served() {
     let mut command = fslab(&["stats", "--watch", "200ms", point]);
     let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    // The first interval has begun when it is printed.
+    // Counting has started once the first heading is printed, so the lookup falls into a later
+    // interval.
     lines.next().unwrap().unwrap();
     std::fs::metadata(place.point.join("missing")).unwrap_err();
     let seen = lines.map_while(Result::ok).take(40).find(|line| line.contains("ENOENT: 1"));
@@ -130,7 +131,7 @@ fn stats_are_watched_and_served() {
     place.umount();
 }
 
-/// A server that was killed left its socket. One that listens, and a file, are left alone.
+/// A killed server left its socket, which is replaced. A socket in use and a file are not touched.
 #[test]
 fn metrics_take_the_place_of_a_socket_that_was_left() {
     require_mounting!();

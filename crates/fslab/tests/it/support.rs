@@ -1,4 +1,4 @@
-//! Scratch directories, the program, and mounts that are taken away on every path out of a test.
+//! Scratch directories, the program, and mounts that are removed on every path out of a test.
 
 use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
-/// For what must come soon. A machine with much else to do takes its time.
+/// Time limit for events that must happen soon. A busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ends a test aloud where nothing can be mounted.
+/// Ends a test with a skip message if nothing can be mounted.
 macro_rules! require_mounting {
     () => {
         if $crate::support::can_not_mount(concat!(module_path!(), ", line ", line!())) {
@@ -29,7 +29,7 @@ pub fn can_not_mount(test: &str) -> bool {
     obstacle.is_some()
 }
 
-/// Another program: where `cargo xtask setup` puts such, or where programs are.
+/// Finds another program, where `cargo xtask setup` installs them or in the usual directories.
 pub fn program(name: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("FSLAB_CACHE")
@@ -42,14 +42,14 @@ pub fn program(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// The program with arguments.
+/// Returns the program with arguments.
 pub fn fslab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fslab"));
     command.args(arguments);
     command
 }
 
-/// Runs the program and answers its exit code and what it said on standard error.
+/// Runs the program; returns its exit code and standard error.
 pub fn run(arguments: &[&str]) -> (i32, String) {
     ended(&mut fslab(arguments))
 }
@@ -60,14 +60,15 @@ fn ended(command: &mut Command) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Unmounts what no test uses any more, and answers as [`run`]. Programs that tests beside this one
-/// are just starting hold all that was open here until they run, and keep the mount in use.
+/// Unmounts a place that this test no longer uses; returns the result as [`run`]. Programs that
+/// other tests are just starting hold this test's open files until they run, which keeps the mount
+/// in use.
 pub fn umount_unused(point: &Path) -> (i32, String) {
     let start = Instant::now();
     loop {
         let (code, message) = run(&["umount", point.to_str().unwrap()]);
         if code != 0 && message.contains("still writing back") {
-            // The disk is busy with what tests beside this one wrote.
+            // The disk is busy with the writes of other tests.
             soon("the daemon has ended", || daemons_naming(point).is_empty());
             return (0, String::new());
         }
@@ -79,16 +80,16 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     }
 }
 
-/// Copies a program to where it will be run. A process of its own does, because the kernel runs
-/// nothing that is open for writing, and of what is open here programs that tests beside this one
-/// are just starting have their part.
+/// Copies a program that will be run. A separate process does this, because the kernel runs no file
+/// that is open for writing. Programs that other tests are just starting inherit the files that are
+/// open here.
 #[track_caller]
 pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
 }
 
-/// Whether this process has a /run of its own, so that it meets no sockets but those of its own
-/// mounts, and nobody else clears them away. If not, the test is run once more in one that has.
+/// Whether this process has a separate /run. It then finds only the sockets of its own mounts, and
+/// no other process removes them. If not, the test is run again in a process with one.
 #[track_caller]
 pub fn has_own_run(test: &str) -> bool {
     const VARIABLE: &str = "FSLAB_TEST_OWN_RUN";
@@ -109,13 +110,13 @@ pub fn has_own_run(test: &str) -> bool {
     false
 }
 
-/// In memory, or where temporary files are.
+/// Returns a directory in memory, or else in the directory for temporary files.
 pub fn scratch_in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// A lower directory and a mount point, both new, where ordinary users can reach them; whatever
-/// is mounted goes when this goes.
+/// A new lower directory and a new mount point, accessible to ordinary users. Dropping it unmounts
+/// everything.
 pub struct Place {
     _scratch: TempDir,
     pub lower: PathBuf,
@@ -127,12 +128,12 @@ impl Place {
         Self::within(TempDir::new().unwrap())
     }
 
-    /// Where builds are: on a disk, whose pages can be dropped from memory.
+    /// In the build directory, which is on a disk, so that its pages can be dropped from memory.
     pub fn on_disk() -> Self {
         Self::within(TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap())
     }
 
-    /// In memory where that can be, for tests that make much durable.
+    /// In memory if possible, for tests that sync often.
     pub fn in_memory() -> Self {
         Self::within(scratch_in_memory())
     }
@@ -144,7 +145,7 @@ impl Place {
         Self { _scratch: scratch, lower, point }
     }
 
-    /// Mounts the lower directory with arguments.
+    /// Mounts a new lower directory with arguments.
     #[track_caller]
     pub fn mounted(arguments: &[&str]) -> Self {
         let place = Self::new();
@@ -155,7 +156,7 @@ impl Place {
     #[track_caller]
     pub fn mount(&self, arguments: &[&str]) {
         let (code, message) = self.try_mount(arguments);
-        // Layers that are experimental say so; there is nothing else to be said.
+        // Experimental layers print a caution; there are no other messages.
         let mut beyond = message.lines().filter(|line| !line.contains("experimental"));
         assert_eq!((code, beyond.next()), (0, None), "{message}");
     }
@@ -164,7 +165,7 @@ impl Place {
         ended(&mut self.mount_command(arguments))
     }
 
-    /// What mounts the lower directory with arguments.
+    /// Returns the command that mounts the lower directory with arguments.
     pub fn mount_command(&self, arguments: &[&str]) -> Command {
         let paths = [self.lower.to_str().unwrap(), self.point.to_str().unwrap()];
         fslab(&[&["mount"], arguments, &paths].concat())
@@ -177,7 +178,7 @@ impl Place {
         assert!(!is_mounted(&self.point));
     }
 
-    /// The daemon that serves this place.
+    /// Returns the daemon that serves this place.
     pub fn daemon(&self) -> u32 {
         daemons_naming(&self.point).into_iter().next().unwrap()
     }
@@ -197,7 +198,7 @@ pub fn is_mounted(path: &Path) -> bool {
     fslab_sys::mounts::mounted_on(path).unwrap().is_some()
 }
 
-/// Processes of this program, or of a copy of it, that have a path among their arguments.
+/// Returns processes of this program, or of a copy of it, that have a path among their arguments.
 pub fn daemons_naming(path: &Path) -> Vec<u32> {
     let mut pids = fslab_sys::mounts::processes_naming(path).unwrap();
     pids.retain(|pid| {
@@ -209,7 +210,7 @@ pub fn daemons_naming(path: &Path) -> Vec<u32> {
     pids
 }
 
-/// Waits for something that must come soon.
+/// Waits for an event that must happen soon.
 #[track_caller]
 pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -219,7 +220,7 @@ pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A stack of layers of stored files, as it is written in one line.
+/// Parses a stack with layers of stored files.
 pub fn sca_stack(text: &str) -> fslab_layers::Stack {
     let foreign =
         fslab_layers::Foreign { layers: fslab_sca::LAYERS, ..fslab_layers::Foreign::default() };

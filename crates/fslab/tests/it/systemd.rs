@@ -1,7 +1,7 @@
-//! The package's unit for mounts, run by systemd itself.
+//! The packaged unit for mounts, run by systemd itself.
 //!
-//! systemd is the first process of namespaces of its own, over a copy of the root directory: what
-//! it changes there is gone with it, and it can't change settings of the machine.
+//! systemd is the first process of separate namespaces, over a copy of the root directory. Its
+//! changes are lost when it ends, and it can't change settings of the machine.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ const SYSTEMD: &str = "/lib/systemd/systemd";
 /// The hierarchy of systemd's control groups, version 1.
 const GROUPS: &str = "/sys/fs/cgroup/systemd";
 
-/// What the first script ends with where this machine has no copy of its root directory to give.
+/// Exit code of the first script if this machine can't provide a copy of its root directory.
 const CAN_NOT: i32 = 77;
 
-/// Prepares a root directory and becomes systemd. The folder `shared` is /srv/shared there.
+/// Prepares a root directory and becomes systemd. The directory `shared` is /srv/shared there.
 const BOOT: &str = r#"
 set -e
 echo $$ > "$GROUP/cgroup.procs"
@@ -69,7 +69,7 @@ StandardOutput=file:/srv/shared/said
 StandardError=file:/srv/shared/said
 ";
 
-/// Starts the unit, writes, and stops it, again and again at once.
+/// Starts the unit, writes, and stops it, several times without a pause.
 const ROUNDS: &str = r#"
 set -e
 cd /srv
@@ -97,7 +97,7 @@ for stack in null zstd ext2; do
 done
 "#;
 
-/// A control group; it and all below it go when this goes.
+/// A control group. Dropping it removes it and all groups below.
 struct Group(PathBuf);
 
 impl Group {
@@ -125,12 +125,12 @@ fn remove_group(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-/// Ended when dropped, and with it all processes of its namespace.
+/// Dropping it ends it and all processes of its namespace.
 struct Machine(Child);
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // One that has ended already can't be killed.
+        // This fails if it has already ended.
         drop(self.0.kill());
         self.0.wait().unwrap();
     }

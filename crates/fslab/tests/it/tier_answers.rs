@@ -1,4 +1,4 @@
-//! What `fslab tier` answers: refusals, messages, exit codes and names.
+//! The answers of `fslab tier`: refusals, messages, exit codes and names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
-/// A mounted tier with a `file` that is archived, and the version of another that was removed.
+/// Returns a mounted tier with an archived `file`, and the version of another file that was
+/// removed.
 #[track_caller]
 fn with_a_removed_file() -> (Tiered, String) {
     let tiered = Tiered::mounted();
@@ -54,14 +55,14 @@ fn a_read_only_mount_refuses_commands_that_change_anything() {
     tiered.umount();
 }
 
-/// What `fslab tier` prints, with its exit code and errors.
+/// Returns the exit code of `fslab tier`, its output and its errors.
 fn asked(arguments: &[&str]) -> (i32, String, String) {
     let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
     let [told, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code().unwrap(), told, said)
 }
 
-/// Nothing in a name moves the cursor or makes a line, and no two names look alike.
+/// No name moves the cursor or makes a line, and no two names look alike.
 #[test]
 fn names_are_told_without_control_characters_and_apart() {
     require_mounting!();
@@ -181,20 +182,20 @@ fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
     let (code, told, _) = asked(&["policy", "--json", "--file", &policy, &point]);
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");
-    // A dead daemon's place can be taken.
+    // A dead daemon can be replaced.
     let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
     soon("the daemon is gone", || run(&["tier", "queue", &point]).0 != 0);
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("-o replace"), "{message}");
-    // Which removes what dead daemons left.
+    // This removes leftovers of dead daemons.
     Place::mounted(&["-l", "stats"]).umount();
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("is dead; `fslab mount -o replace`"), "{message}");
     umount_unused(&tiered.place().point);
 }
 
-/// Run as another user, whom the archive's permissions keep out.
+/// Run as another user, who has no permission for the archive.
 #[test]
 fn an_archive_that_may_not_be_read_is_a_lack_of_privilege() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! Archives of tiers as their users meet them: lost ones, new ones, those that may not be written.
+//! Archives of tiers from a user's point of view: lost, new, and read-only archives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A tier of two archives that are told by name, with a file that is away, and what it holds.
+/// Returns a tier of two archives with an offline file, and the file's content.
 fn twofold() -> (Tiered, Vec<u8>) {
     let (tiered, data) = (Tiered::over(None), noise(71, 2 * MIB + 5));
     let file = tiered.tree().join("file");
@@ -34,7 +34,7 @@ fn twofold() -> (Tiered, Vec<u8>) {
     (tiered, data)
 }
 
-/// What is told of each archive: its identity, its place, and whether it is attached.
+/// Returns the identity and the path of each archive, and whether it is attached.
 fn archives(tiered: &Tiered) -> Vec<(String, String, bool)> {
     let told = tiered.ok(&["archives", "--json", shown(tiered.tree())]);
     let events = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -79,7 +79,7 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
     let file = tree.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
-    // Nobody saw it go: a scan finds it, and tells of the archive that went.
+    // No daemon sees this removal. A scan finds it, and reports the lost archive.
     fs::remove_file(&file).unwrap();
     assert_eq!(run(&["tier", "scan", shown(&tree)]).0, 1);
     tiered.ok(&["undelete", "-r", shown(&tree)]);
@@ -87,7 +87,7 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// A directory shown again, where nobody can write to it.
+/// A read-only bind mount of a directory.
 struct Protected(PathBuf);
 
 impl Protected {
@@ -131,7 +131,7 @@ fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
         assert!(made.contains("made 1 files"), "{made}");
         assert!(left.exists());
     }
-    // The new home names where it was found: it is there again.
+    // The new home names the path where the archive was found, so the archive is moved there.
     fs::remove_dir(tiered.beside("protected")).unwrap();
     fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
     let file = again.join("file");
@@ -139,9 +139,8 @@ fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// What a tree that is made again beside the one that lives on may do, and how it gets the archive.
-/// Its files are other files than those that the archive was written for, and all of these would be
-/// unneeded to it.
+/// Checks what a copy of a living tree may do, and how it gets the archive. Its files are different
+/// files than those that were archived, so it would consider all objects unneeded.
 #[test]
 fn a_copy_of_a_tree_lets_nothing_go_that_the_tree_needs() {
     require_mounting!();
@@ -167,7 +166,7 @@ fn a_copy_of_a_tree_lets_nothing_go_that_the_tree_needs() {
     assert!(fs::read(tiered.tree().join("file")).unwrap() == data);
 }
 
-/// As a disk is that had an error.
+/// Like a disk after an error.
 #[test]
 fn the_only_archive_is_read_where_nothing_can_be_written_to_it() {
     require_mounting!();
@@ -289,7 +288,7 @@ fn rebuild_without_an_archived_tree_reports_what_it_made() {
     assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
 }
 
-/// A URL means the same as its path, from whichever directory a relative one is named.
+/// A URL means the same as its path. A relative one is relative to the current directory.
 #[test]
 fn archive_is_named_by_url_or_by_path() {
     require_mounting!();
@@ -316,7 +315,7 @@ fn archive_is_named_by_url_or_by_path() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// The state of each archive as `fslab tier archives` prints it.
+/// Returns the state of each archive as `fslab tier archives` prints it.
 fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
     let told = tiered.ok(&["archives", shown(tree)]);
     let lines = told.lines().skip(1);
@@ -373,7 +372,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
         tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
     );
     tiered.umount();
-    // It is so for whoever opens the tree next, and without the tree.
+    // Later users of the tree see this too, and so does a rebuild without the tree.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];
@@ -421,7 +420,7 @@ fn drain_that_was_killed_goes_on_when_it_is_started_again() {
     }
 }
 
-/// The files below a directory.
+/// Returns the files below a directory.
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

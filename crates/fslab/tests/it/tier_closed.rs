@@ -1,4 +1,4 @@
-//! Released files of a tree that is not mounted fail closed: programs get an error, never zeros.
+//! Released files of an unmounted tree fail closed: programs get an error, never zeros.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 const OWNER: u32 = 1234;
 const STRANGER: u32 = 65_534;
 
-/// What a user is told who runs a program; nothing where it succeeds.
+/// Returns the error message that a user's program prints; `None` if it succeeds.
 fn told(user: u32, arguments: &[&str]) -> Option<String> {
     let ids = [format!("--reuid={user}"), format!("--regid={user}")];
     let mut command = Command::new("setpriv");
@@ -41,7 +41,7 @@ fn is_read(file: &Path) {
     }
 }
 
-/// Mode, owner, group and time of modification of a directory.
+/// Returns mode, owner, group and modification time of a directory.
 fn looks(directory: &Path) -> (u32, u32, u32, (i64, i64)) {
     let found = fs::metadata(directory).unwrap();
     (found.mode() & 0o7777, found.uid(), found.gid(), (found.mtime(), found.mtime_nsec()))
@@ -63,7 +63,7 @@ fn check(kind: Option<Kind>) {
     is_refused(&below);
     is_read(&file);
     tiered.of("release", "file");
-    // What users make is made in the closed directory below.
+    // New files of users are made in the closed lower directory.
     assert_eq!(told(OWNER, &["mkdir", tiered.path("made").to_str().unwrap()]), None);
     assert_eq!(fs::metadata(tiered.path("made")).unwrap().mode() & 0o2000, 0o2000);
     assert!(told(STRANGER, &["mkdir", tiered.path("other").to_str().unwrap()]).is_some());
@@ -177,7 +177,7 @@ fn rebuilt_tree_is_closed_before_it_is_mounted() {
     is_refused(&new.join("file"));
 }
 
-/// What an ordinary user does with a tier.
+/// The commands of an ordinary user with a tier.
 const AS_A_USER: &str = r#"
     mkdir -m 700 "$SCRATCH/own"
     chown nobody:nogroup "$SCRATCH/own"

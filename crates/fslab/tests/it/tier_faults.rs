@@ -1,5 +1,5 @@
-//! A tier whose archive lies behind the fault layer: nothing is lost, nothing wrong is shown, and
-//! programs are answered what the tree says.
+//! A tier whose archive is behind the fault layer. Nothing is lost, no wrong data is returned, and
+//! programs get the error that the tree specifies.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn data(name: &str) -> Vec<u8> {
     noise(name.len() as u64, MIB + 7)
 }
 
-/// A tier of two files, of which one is in the archive alone.
+/// A tier of two files; one of them is offline.
 struct Faulty {
     tiered: Tiered,
     archive: String,
@@ -38,7 +38,7 @@ impl Faulty {
         Self { tiered, archive }
     }
 
-    /// Does something while the archive is faulty; then all is as it was.
+    /// Runs `work` while the archive is faulty. Afterwards everything is as before.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
         let layer = format!("fault:seed=1,rules={rules}");
         let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
@@ -59,7 +59,7 @@ impl Faulty {
     }
 }
 
-/// A mount that goes, whatever becomes of the test.
+/// A mount that is removed however the test ends.
 struct TakenAway<'a>(&'a str);
 
 impl Drop for TakenAway<'_> {
@@ -84,7 +84,7 @@ fn what_an_archive_gives_back_wrong_is_not_shown() {
     for rules in [
         "read on /files/** error EIO",
         "read on /files/** flip at 5000",
-        // The kernel shows what is missing as zeros.
+        // The kernel returns missing bytes as zeros.
         "read on /files/** short 100",
     ] {
         faulty.under(rules, "", |tiered| {
@@ -113,7 +113,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let point = tiered.path("");
     let point = point.to_str().unwrap();
     soon("it is recalled", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // From then on it takes moments until the call hangs, and the call takes 12 s.
+    // The call soon hangs then, and takes 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);
@@ -123,7 +123,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let is_named = |line: &str| line.contains(archive) && line.contains("does not answer");
     assert!(logged.lines().any(is_named), "{logged}");
     assert!(!recall.wait().unwrap().success());
-    // The claim of the tree goes with the process.
+    // The claim on the tree ends with the process.
     soon("the tree is free", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
     tiered.umount();
     drop(taken_away);
@@ -147,10 +147,10 @@ fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
     }
 }
 
-/// Readers that each signal ends; `FSLAB_TIER_SIGNALS` asks for more.
+/// Number of readers that each signal ends; `FSLAB_TIER_SIGNALS` replaces it.
 const SIGNALS: u64 = 2;
 
-/// The daemon that serves an archive, stopped; it goes on when this is dropped.
+/// A stopped daemon that serves an archive; dropping this continues it.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -168,7 +168,7 @@ impl Drop for Stopped {
     }
 }
 
-/// How long a program that reads what is offline lives on after a signal.
+/// Returns how long a program that reads an offline file lives after a signal.
 fn ended_by(tiered: &Tiered, signal: Signal) -> Duration {
     let mut reader = Command::new("cat")
         .arg(tiered.path("elsewhere"))
@@ -196,7 +196,7 @@ fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
         ended.sort();
         let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
         eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
-        // 50 ms on a machine that does nothing else; who is not heard at all waits for ever.
+        // It takes 50 ms on an idle machine. A reader whose signal is ignored waits for ever.
         assert!(last < Duration::from_secs(5), "{last:?}");
         assert!(tiered.path("elsewhere").exists());
         drop(stopped);
@@ -228,7 +228,8 @@ fn what_an_archive_does_not_take_stays_here_and_leaves_nothing_there() {
     }
 }
 
-/// Whoever made a directory may have been killed before it was durable, with all that is in it.
+/// The process that made a directory may have been killed before the directory was durable, and
+/// with it all its files.
 #[test]
 fn what_an_archive_cant_make_durable_stays_here() {
     require_mounting!();

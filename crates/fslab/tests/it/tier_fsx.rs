@@ -1,8 +1,8 @@
-//! fsx on a mounted tier, while the file it works on goes to the archive and comes back between its
-//! operations, and while they run.
+//! Runs fsx on a mounted tier. Its file is archived, released and recalled between its operations
+//! and during them.
 //!
-//! `FSLAB_TIER_FSX` asks for so many operations over each of ext4, XFS and Btrfs, `FSLAB_SEED` for
-//! a seed.
+//! `FSLAB_TIER_FSX` sets the number of operations over each of ext4, XFS and Btrfs, `FSLAB_SEED`
+//! the seed.
 
 use std::fs;
 use std::process::Command;
@@ -25,14 +25,14 @@ use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;
 use crate::tiering::Tiered;
 
-/// Operations where nobody asks for more: some seconds.
+/// Default number of operations, which takes some seconds.
 const OPERATIONS: u64 = 1500;
 
-/// The same, over file systems that punch and map more slowly.
+/// The same for file systems that punch and map more slowly.
 const OPERATIONS_ELSEWHERE: u64 = 500;
 
-/// fsx 0.3.2 never unmaps what it reads through a mapping, and a mapped file is one in use, which
-/// is never released: so it maps for writing only.
+/// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use, and is never released,
+/// so fsx only maps for writing.
 const CONFIGURATION: &str = "\
 flen = 4194304
 
@@ -107,7 +107,7 @@ fn last_lines(text: &[u8]) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// A tier over a tree, what meddles with its files, and the turns that it gives to somebody else.
+/// Returns a tier over a tree, a file system that moves its files, and the turns of another thread.
 fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receiver<()>) {
     let tier = opened(tiered);
     let (sender, turns) = sync_channel(1);
@@ -124,7 +124,7 @@ fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receive
     (tier, Arc::new(meddler), turns)
 }
 
-/// Numbers that follow from a seed, for any thread.
+/// Pseudo-random numbers from a seed, for any thread.
 struct Draws(AtomicU64);
 
 impl Draws {
@@ -138,22 +138,23 @@ impl Draws {
     }
 }
 
-/// A tier whose file goes and comes between what fsx does: while it is closed, and before some of
-/// the operations on it when it is open.
+/// A tier whose file is moved between the operations of fsx. It is moved while it is closed, and
+/// before some of the operations while it is open.
 struct Meddler {
     fs: TierFs,
     tier: Arc<Tier>,
     draws: Draws,
-    /// fsx has the file open once, but for the moment between a close and the kernel's word of it.
+    /// Open handles. fsx has the file open once, except for the moment until the kernel reports a
+    /// close.
     handles: Mutex<usize>,
     closed: Condvar,
-    /// Tells somebody else to move the file, while this goes on.
+    /// Tells another thread to move the file during an operation.
     turns: Mutex<Option<SyncSender<()>>>,
     released: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The kernel tells of a close when it has time to.
+/// The kernel reports a close with a delay.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Meddler {
@@ -168,7 +169,7 @@ impl Meddler {
         if self.draws.below(8) == 0
             && let Some(turns) = &*self.turns.lock().unwrap()
         {
-            // Where the last one is still being done there is none.
+            // There is no turn while the last one is still running.
             turns.try_send(()).ok();
         }
     }
@@ -182,11 +183,11 @@ impl Meddler {
         format!("{} releases done and {} refused", value(&self.released), value(&self.refused))
     }
 
-    /// The file is perhaps archived, perhaps released, perhaps recalled in part.
+    /// Perhaps archives the file, perhaps releases it, perhaps recalls a part.
     fn meddle(&self, ino: Ino) {
         let draw = self.draws.below(8);
         if draw < 6 {
-            // Who is about to write is in the way: that is refused, and right.
+            // This is refused while another program is about to write, which is correct.
             self.tier.archive(ino, NAME.as_bytes(), &own_request()).ok();
         }
         if draw < 5 {
@@ -276,8 +277,7 @@ impl FileSystem for Meddler {
     }
 }
 
-/// Archives, releases and recalls as users ask for it, whenever it is told to; answers what was
-/// done.
+/// Archives, releases and recalls through user commands at each turn; returns a summary.
 fn move_when_told(tier: &Arc<Tier>, seed: u64, turns: Receiver<()>) -> String {
     let draws = Draws(AtomicU64::new(!seed));
     let (mut done, mut refused) = (0_u64, 0_u64);

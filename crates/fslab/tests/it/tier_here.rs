@@ -1,5 +1,5 @@
-//! Tiers whose engine runs in the test itself, over real file systems: so that a test can have
-//! files go and come between two operations of a program.
+//! Tiers whose engine runs in the test itself, over real file systems. A test can then move files
+//! between two operations of a program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use fslab_vfs::{HostFs, HostOptions, MonotonicClock, Timestamp};
 
 use crate::tiering::Tiered;
 
-/// The engine of a tier that is not mounted.
+/// Returns the engine of a tier that is not mounted.
 #[track_caller]
 pub fn opened(tiered: &Tiered) -> Arc<Tier> {
     let tree = HostFs::open(tiered.tree(), &HostOptions::default()).unwrap();

@@ -1,5 +1,5 @@
-//! The daemon of a tier is killed while files go and come, and programs read, map and write them,
-//! and write through maps that they share.
+//! The daemon of a tier is killed while files are archived, released and recalled. Meanwhile
+//! programs read, map and write them, also through shared mappings.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -17,12 +17,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{require_mounting, run};
 use crate::tiering::{Tiered, noise};
 
-/// How often the daemon is killed over each file system; `FSLAB_TIER_KILLS` asks for more.
+/// Number of kills over each file system; `FSLAB_TIER_KILLS` replaces it.
 const KILLS: u64 = 2;
 
 const MIB: usize = 1 << 20;
 
-/// Threads that read, and that write.
+/// Number of reading and of writing threads.
 const READERS: u64 = 2;
 const WRITERS: u64 = 2;
 
@@ -53,8 +53,8 @@ struct Still {
     data: Vec<u8>,
 }
 
-/// A file as its writer left it: what was answered is there, and of the last, unanswered change any
-/// part.
+/// A file as its writer left it. Acknowledged changes are there; of the last, unacknowledged change
+/// any part may be there.
 #[derive(Clone)]
 struct Changing {
     path: PathBuf,
@@ -79,7 +79,7 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         Changing { path, data, in_doubt: None }
     };
     let still: Vec<Still> = (0..READERS + 1).map(still).collect();
-    // The last one is written through maps.
+    // The last one is written through mappings.
     let mut changing: Vec<Changing> = (0..WRITERS + 1).map(changing).collect();
     let reference = tiered.beside("reference");
     fs::write(&reference, &still[0].data).unwrap();
@@ -181,7 +181,7 @@ impl Changing {
         }
     }
 
-    /// Finds the file as it was left.
+    /// Checks the file against the writer's state.
     fn settle(&mut self) {
         let found = fs::read(&self.path).unwrap();
         let next = self.in_doubt.take().unwrap_or_else(|| self.data.clone());
@@ -196,7 +196,7 @@ impl Changing {
     }
 }
 
-/// A program that maps a file, again and again, until that fails or it is ended by a signal.
+/// A program that maps a file repeatedly, until that fails or a signal ends it.
 struct Mapper(Child);
 
 const MAPS: &str = "
@@ -215,7 +215,7 @@ while True:
 ";
 
 impl Mapper {
-    /// Starts it and waits until it has seen the file once.
+    /// Starts it and waits until it has read the file once.
     fn start(path: &Path, reference: &Path) -> Option<Self> {
         let python = Command::new("python3")
             .arg("-c")
@@ -232,12 +232,13 @@ impl Mapper {
         let mut line = String::new();
         told.read_line(&mut line).unwrap();
         assert_eq!(line, "right\n");
-        // Nobody reads on: what it says must go somewhere.
+        // Nobody else reads its output, which must not block.
         std::thread::spawn(move || told.lines().for_each(drop));
         Some(Self(child))
     }
 
-    /// It ended because the daemon did: by an error or, at a page that came no more, a signal.
+    /// Checks how it ended. The end of the daemon causes an error, or a signal at a page that can't
+    /// be read.
     fn was_right(mut self) {
         let ended = self.0.wait().unwrap();
         assert!(matches!(ended.code(), None | Some(0)), "a map showed wrong bytes: {ended}");
@@ -246,14 +247,14 @@ impl Mapper {
 
 impl Drop for Mapper {
     fn drop(&mut self) {
-        // Where an assertion came first; otherwise it is gone already.
+        // Needed only if an assertion failed earlier; otherwise it has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// A program that writes to a file through maps that it shares, and tells what it is about to write
-/// and what was synced. Before it writes somewhere, it looks whether that is there which must be.
+/// A program that writes to a file through shared mappings, and reports each write before it and
+/// each sync. Before it writes to a place, it checks the present content.
 struct MapWriter {
     child: Child,
     told: BufReader<ChildStdout>,
@@ -301,7 +302,7 @@ impl MapWriter {
         Some(writer)
     }
 
-    /// Notes what it says next; nothing where it has ended.
+    /// Records its next report; returns `false` if it has ended.
     fn hear(&mut self, changing: &mut Changing) -> bool {
         let mut line = String::new();
         if self.told.read_line(&mut line).unwrap() == 0 {
@@ -320,7 +321,8 @@ impl MapWriter {
         true
     }
 
-    /// Until it ends: by an error or, at a page that came no more, a signal; never before the kill.
+    /// Follows it until it ends. It must not end before the kill. An error ends it, or a signal at
+    /// a page that can't be read.
     fn follow(mut self, changing: &mut Changing, is_killed: &AtomicBool) {
         while self.hear(changing) {}
         let ended = self.child.wait().unwrap();
@@ -331,13 +333,13 @@ impl MapWriter {
 
 impl Drop for MapWriter {
     fn drop(&mut self) {
-        // Where an assertion came first; otherwise it is gone already.
+        // Needed only if an assertion failed earlier; otherwise it has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The bytes that a released file is made of are not in the tree any more.
+/// The tree no longer has the bytes of a released file.
 #[test]
 fn a_full_disk_under_a_recall_is_told_and_loses_nothing() {
     require_mounting!();

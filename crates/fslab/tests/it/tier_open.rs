@@ -1,4 +1,4 @@
-//! Files that are open or mapped past a tier's mount keep their bytes.
+//! Files that are open or mapped outside a tier's mount keep their bytes.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,8 +11,8 @@ use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
-/// Maps a file, closes it, says so, and ends with 0 where it finds what it was given once somebody
-/// writes a line.
+/// Maps a file, closes it, and reports that. When its input ends or has a line, it ends with 0 if
+/// the mapping has the expected bytes.
 const MAPS: &str = "
 import hashlib, mmap, sys
 with open(sys.argv[1], 'rb') as file:
@@ -22,7 +22,7 @@ sys.stdin.readline()
 sys.exit(hashlib.sha256(mapped[:]).hexdigest() != sys.argv[3])
 ";
 
-/// A program that has a file mapped and not open.
+/// A program that has a file mapped but not open.
 struct Mapper(Child);
 
 impl Mapper {
@@ -83,8 +83,8 @@ fn check(kind: Option<Kind>) {
     tiered.umount();
 }
 
-/// Neither counts among the openings of the mount: those from before it, and maps of what the
-/// kernel passes through, whose descriptor was closed.
+/// The mount can't count these uses: files opened before it, and mappings of passed-through files
+/// whose descriptor was closed.
 #[test]
 fn what_is_open_or_mapped_past_the_mount_keeps_its_bytes() {
     require_mounting!();

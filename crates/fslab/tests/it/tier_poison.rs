@@ -1,4 +1,4 @@
-//! Over file systems that share blocks, nobody reads zeros in a released file: below the mount it
+//! Over file systems that share blocks, nobody reads zeros in a released file. Below the mount it
 //! is a text that says where its bytes are.
 
 use std::io::{ErrorKind, Write};
@@ -15,7 +15,7 @@ use crate::tiering::{Tiered, noise};
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// Sizes around pages, blocks and extents.
+/// Sizes near pages, blocks and extents.
 const SIZES: [usize; 7] = [100, PAGE - 1, PAGE, 5 * PAGE + 7, MIB, 3 * MIB + 5000, 40 * MIB + 1];
 
 fn text(length: usize) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn text(length: usize) -> Vec<u8> {
     line.iter().copied().cycle().take(length).collect()
 }
 
-/// A tier over a file system, whose `tier.toml` says that there is to be no poison.
+/// Returns a tier over a file system, with poison switched off in `tier.toml`.
 fn without_poison(kind: Kind) -> Tiered {
     let tiered = Tiered::over(Some(kind));
     let settings = tiered.beside("home/tier.toml");
@@ -33,7 +33,7 @@ fn without_poison(kind: Kind) -> Tiered {
     tiered
 }
 
-/// Bytes of the file system that a tree is on, and those of them that are free.
+/// Returns the size of the tree's file system and its free space, in bytes.
 fn space(tree: &Path) -> (u64, u64) {
     assert!(Command::new("sync").arg("-f").arg(tree).status().unwrap().success());
     let found = rustix::fs::statvfs(tree).unwrap();
@@ -58,14 +58,14 @@ fn check(kind: Kind) {
     tiered.of("release", "");
     let sum: usize = SIZES.iter().sum();
     let freed = free_bytes(&tree).saturating_sub(full);
-    // The text itself takes an eighth of that at most.
+    // The text itself takes at most an eighth of that.
     assert!(freed > (sum - sum / 6) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
     tiered.umount();
     for size in SIZES {
         let below = fs::read(tree.join(name(size))).unwrap();
         assert!(below == text(size), "{size} bytes over {kind:?}");
     }
-    // A backup by root, and a copy that shares blocks, have the text as well.
+    // A backup by root, and a copy that shares blocks, contain the text as well.
     let copy = tree.join("copy");
     let mut cp = Command::new("cp");
     cp.arg("--sparse=always").arg("--reflink=auto").arg(tree.join(name(MIB))).arg(&copy);
@@ -85,7 +85,7 @@ fn check(kind: Kind) {
         let expected = if size == changed { expected.clone() } else { data(size) };
         assert!(fs::read(tiered.path(&name(size))).unwrap() == expected, "{size} over {kind:?}");
     }
-    // Once more, from a file that was read in part.
+    // Once more, from a file that was partly read.
     tiered.of("archive", "");
     tiered.of("release", "");
     let largest = fs::File::open(tiered.path(&name(40 * MIB + 1))).unwrap();
@@ -110,7 +110,7 @@ fn released_files_over_btrfs_show_a_text_below_and_no_zeros() {
     check(Kind::Btrfs);
 }
 
-/// Where blocks can't be shared, and where `tier.toml` says so, released files are holes.
+/// Released files are holes if blocks can't be shared, or if `tier.toml` says so.
 #[test]
 fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();
@@ -130,7 +130,7 @@ fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     }
 }
 
-/// Over a file system of 320 MiB, a policy is to free 24 MiB.
+/// Over a file system of 320 MiB, a policy must free 24 MiB.
 fn policy_frees_as_much_as_it_says(kind: Kind) {
     const FILE: usize = 6 * MIB;
     const FILES: usize = 20;
@@ -150,7 +150,7 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
     fs::write(&policy, rules).unwrap();
     let point = tiered.path("");
     let arguments = ["policy", "--file", policy.to_str().unwrap(), point.to_str().unwrap()];
-    // It says nothing of snapshots that would hold what it frees.
+    // It does not warn of snapshots that would keep the freed blocks.
     tiered.ok(&arguments);
     let freed = free_bytes(&tree).saturating_sub(free) as f64;
     let is_right = (WANTED - MIB as f64..WANTED + 2.0 * FILE as f64).contains(&freed);
@@ -175,7 +175,7 @@ fn policy_over_shared_poison_frees_what_is_wanted_and_no_more() {
     policy_frees_as_much_as_it_says(Kind::Btrfs);
 }
 
-/// Each command in a tree that is not mounted has an engine of its own.
+/// Each command on an unmounted tree has its own engine.
 #[test]
 fn release_of_one_file_by_one_command_frees_space() {
     require_mounting!();
@@ -198,7 +198,7 @@ fn release_of_one_file_by_one_command_frees_space() {
     }
 }
 
-/// Files smaller than a block are freed, too.
+/// Files smaller than a block are freed too.
 #[test]
 fn release_of_small_files_frees_their_blocks_over_xfs() {
     require_mounting!();
@@ -224,7 +224,7 @@ fn release_of_small_files_frees_their_blocks_over_xfs() {
     tiered.umount();
 }
 
-/// Writes a file until the disk is full, and gives some bytes back.
+/// Writes a file until the disk is full, and then frees `bytes` bytes.
 fn fill_but_for(path: &Path, bytes: u64) {
     let mut file = fs::File::create(path).unwrap();
     let piece = vec![1; MIB];
@@ -234,7 +234,7 @@ fn fill_but_for(path: &Path, bytes: u64) {
     file.sync_all().unwrap();
 }
 
-/// The review's disk: half of it is a file that is elsewhere, and the rest is full.
+/// The disk of the review: half of it is an offline file, and the rest is full.
 #[test]
 fn appended_offline_file_leaves_a_full_disk_as_full_as_it_is() {
     require_mounting!();
@@ -269,7 +269,7 @@ fn appended_offline_file_leaves_a_full_disk_as_full_as_it_is() {
     }
 }
 
-/// Makes a tree again and mounts it; root reads the text below, and programs their bytes.
+/// Rebuilds a tree and mounts it. Root reads the text below, and programs read their bytes.
 fn rebuilt(kind: Kind) {
     let mut tiered = Tiered::mounted_over(kind);
     let files = [("directory/large", 3 * MIB + 5000), ("directory/page", PAGE), ("small", 100)];
@@ -280,7 +280,7 @@ fn rebuilt(kind: Kind) {
     fs::hard_link(tiered.path("small"), tiered.path("link")).unwrap();
     tiered.of("archive", "");
     tiered.of("tree", "");
-    // Younger than the archived tree.
+    // Newer than the archived tree.
     fs::write(tiered.path("late"), noise(9, MIB + 1)).unwrap();
     tiered.of("archive", "late");
     tiered.umount();

@@ -1,5 +1,5 @@
-//! A mounted tier whose files go to the archive whenever they can, between the operations of those
-//! who use it: the conformance suite and pjdfstest find nothing, over ext4, XFS and Btrfs.
+//! A mounted tier whose files are archived and released whenever possible, between the operations
+//! of its users. The conformance suite and pjdfstest find no errors, over ext4, XFS and Btrfs.
 
 use std::collections::{HashMap, hash_map};
 use std::fs;
@@ -23,42 +23,43 @@ use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;
 use crate::tiering::Tiered;
 
-/// What a file shows whose bytes are elsewhere.
+/// Differences that an offline file may show.
 const ELSEWHERE: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "its space is in the archive"),
     ("attributes/no_change_changes_nothing", "archiving shows in that time, too"),
     ("times/read_moves_no_change_times", "recalling shows in the time of the inode's last change"),
 ];
 
-/// What pjdfstest finds on Btrfs itself.
+/// Failures of pjdfstest on Btrfs itself.
 const OF_BTRFS: &[&str] = &["rename::updates_link_parent"];
 
-/// When files go.
+/// The moments at which files are archived and released.
 #[derive(Clone, Copy, PartialEq)]
 enum When {
-    /// As their last use ends, and before every second opening.
+    /// When their last use ends, and before every second open.
     Used,
-    /// Before somebody looks at them, once after each change: their times stay as he saw them.
+    /// Before a lookup or a similar request, once after each change. The file's times stay as the
+    /// user saw them.
     Looked,
 }
 
-/// Archives and releases files whenever that can be, and brings some back in part.
+/// Archives and releases files whenever possible, and recalls parts of some.
 struct Restless {
     fs: TierFs,
     tier: Arc<Tier>,
     when: When,
-    /// Of each inode.
+    /// Open handles of each inode.
     handles: Mutex<HashMap<Ino, usize>>,
     closed: Condvar,
     turns: AtomicU64,
     released: AtomicU64,
 }
 
-/// How long who looks waits for the kernel's word of a close, which it gives when it has time to.
+/// How long a request waits for the kernel's report of a close, which the kernel delays.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 impl Restless {
-    /// What can't go now stays: somebody uses it, or it is no file.
+    /// Archives and releases a file. Nothing happens if it is in use or not a regular file.
     fn send_away(&self, ino: Ino) {
         let request = own_request();
         let Ok(Archived::Now { .. }) = self.tier.archive(ino, b"somewhere", &request) else {
@@ -163,7 +164,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// Does something in a mounted tier whose files go and come.
+/// Runs `work` in a mounted tier whose files are moved.
 fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
     require_mounting!();
     let tiered = Tiered::over(Some(kind));
@@ -177,7 +178,7 @@ fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
         turns: AtomicU64::new(0),
         released: AtomicU64::new(0),
     });
-    // Whoever looks twice is answered twice.
+    // Nothing is cached, so that every request reaches the daemon.
     let (entry_timeout, attr_timeout) = (Duration::ZERO, Duration::ZERO);
     let options = MountOptions {
         set_id: true,
@@ -235,7 +236,7 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-/// Which cases must not be left out is said where it runs on mounts of every kind.
+/// The test that runs it on mounts of every kind defines the cases that must not be skipped.
 fn pjdfstest_passes(tiered: &Tiered, known: &[&str]) {
     let Some(pjdfstest) = program("pjdfstest") else {
         skip("pjdfstest on a tier", "it is not installed; `cargo xtask setup` installs it");

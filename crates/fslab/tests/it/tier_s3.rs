@@ -1,4 +1,4 @@
-//! A tier with its archive in an S3 store, as its users meet it.
+//! A tier with its archive in an S3 store, from a user's point of view.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use fslab_vfs_testing::skip::skip;
 
 const MIB: usize = 1 << 20;
 
-/// The program with the credentials of a server, and none of this machine's.
+/// Returns the program with the credentials of a server, and without those of this machine.
 fn with_store(arguments: &[&str], port: u16) -> Command {
     let mut command = fslab(arguments);
     without_credentials(&mut command);
@@ -46,8 +46,8 @@ fn done(command: &mut Command) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// Archived, released, recalled; the daemon killed, the tree mounted again, and lost; then made of
-/// the bucket alone.
+/// Files are archived, released and recalled. The daemon is killed, and the tree is mounted again.
+/// The disk is lost, and the tree is rebuilt from the bucket alone.
 #[test]
 fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     const TEST: &str = "tier_s3::seaweedfs";
@@ -84,7 +84,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     assert_eq!(fs::read(file(&place, "small7")).unwrap(), [7; 300]);
 
-    // Its lease is held by a process that is gone: nobody waits for it on this machine.
+    // A dead process holds its lease. On this machine nobody waits for that lease.
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();

@@ -1,4 +1,4 @@
-//! Tiers as their users meet them: mounts, archives, losses.
+//! Tiers from a user's point of view: mounts, archives, losses.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -14,15 +14,15 @@ use crate::support::{Place, fslab, require_mounting, run, scratch_in_memory, soo
 
 const MIB: usize = 1 << 20;
 
-/// A tree given to a tier, with an archive, mounted where asked.
+/// A tree of a tier with an archive, mounted on request.
 pub struct Tiered {
     place: Place,
     beside: PathBuf,
-    /// Goes behind the mount over it.
+    /// Dropped after the mount over it.
     ground: Option<Ground>,
 }
 
-/// A file system of its own for a tree; the mount goes first.
+/// A separate file system for a tree. The mount is dropped first.
 pub struct Ground {
     _mount: Mount,
     _device: LoopDevice,
@@ -31,12 +31,12 @@ pub struct Ground {
 
 impl Ground {
     pub fn new(kind: Kind) -> Self {
-        // The least that mkfs.xfs makes.
+        // The minimum for mkfs.xfs.
         const BYTES: u64 = 320 << 20;
         let scratch = scratch_in_memory();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
         fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
-        // On so small a disk it would choose blocks that xattrs do not fit into.
+        // On such a small disk it would choose a block size into which the xattrs do not fit.
         let blocks = ["-b", "4096"].map(str::to_owned);
         let options = if kind == Kind::Ext4 { &blocks[..] } else { &[] };
         make(kind, &image, options).unwrap();
@@ -46,7 +46,7 @@ impl Ground {
         Self { _mount: mount, _device: device, scratch }
     }
 
-    /// Its root directory.
+    /// The root directory.
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("mounted")
     }
@@ -58,7 +58,7 @@ impl Tiered {
         Self::over(None)
     }
 
-    /// Not mounted; over a new file system where a kind of one is given.
+    /// Not mounted; over a new file system if a kind is given.
     #[track_caller]
     pub fn over(kind: Option<Kind>) -> Self {
         let mut place = if kind.is_some() { Place::in_memory() } else { Place::new() };
@@ -88,7 +88,7 @@ impl Tiered {
         tiered
     }
 
-    /// Over a new file system of some kind.
+    /// Mounted, over a new file system of some kind.
     #[track_caller]
     pub fn mounted_over(kind: Kind) -> Self {
         let tiered = Self::over(Some(kind));
@@ -96,14 +96,14 @@ impl Tiered {
         tiered
     }
 
-    /// After its daemon was killed.
+    /// Mounts again after its daemon was killed.
     #[track_caller]
     pub fn mount_again(&self) {
         umount_unused(&self.place.point);
         self.place.mount(&["-l", "tier"]);
     }
 
-    /// Where it is mounted, or is to be.
+    /// The place where it is mounted, or will be.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -116,18 +116,18 @@ impl Tiered {
         self.place.daemon()
     }
 
-    /// Somewhere that is neither in the tree nor on its file system.
+    /// A path outside the tree and its file system.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.beside.join(name)
     }
 
-    /// Somewhere on the tree's file system, outside of the tree.
+    /// A path on the tree's file system, outside the tree.
     pub fn beside_tree(&self, name: &str) -> PathBuf {
         assert!(self.ground.is_some(), "the tree shares the file system of everything");
         self.place.lower.with_file_name(name)
     }
 
-    /// From now on it is another directory, of the same tier.
+    /// From now on the tree is another directory of the same tier.
     pub fn move_to(&mut self, tree: PathBuf) {
         self.place.lower = tree;
     }
@@ -145,7 +145,7 @@ impl Tiered {
         self.place.point.join(name)
     }
 
-    /// Runs `fslab tier`, which must succeed, and answers what it printed.
+    /// Runs `fslab tier`, which must succeed; returns its output.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
@@ -245,7 +245,7 @@ fn a_lost_disk_is_made_again_from_the_archive() {
     place.umount();
 }
 
-/// The archive is elsewhere by now, and what the catalogue says is about the tree that was lost.
+/// The archive has been moved, and the catalogue describes the lost tree.
 #[test]
 fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
     require_mounting!();
@@ -274,7 +274,7 @@ fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
             tree.to_str().unwrap(),
         ])
     };
-    // In the wrong directory first: what is not put where it was is told.
+    // First into the wrong directory: files that could not be placed are reported.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);
@@ -335,7 +335,7 @@ fn mistakes_are_refused_in_one_line() {
     tiered.place.umount();
 }
 
-/// The bytes that were released read as zeros there, and whoever releases some is told.
+/// Released bytes read as zeros there, and `fslab tier release` prints that.
 #[test]
 fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
     require_mounting!();
@@ -381,7 +381,7 @@ fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
     assert!(!message.contains("unavailable for now"), "{message}");
 }
 
-/// What root's tier keeps is of files that others may not read.
+/// The tier of root holds files that others may not read.
 #[test]
 fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not() {
     require_mounting!();
@@ -392,7 +392,7 @@ fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not()
     let [settings, catalogue] = ["tier.toml", "catalogue.redb"].map(|name| home.join(name));
     assert_eq!((mode(&settings), mode(&catalogue)), (0o600, 0o600));
     let open = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    // As earlier versions made them.
+    // The modes that earlier versions gave them.
     [&archive, &archive.join("files"), &home, &catalogue].into_iter().for_each(|path| open(path));
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert_eq!(code, 0, "{message}");
@@ -402,7 +402,7 @@ fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not()
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }
     tiered.place.umount();
-    // Nothing more is said.
+    // There are no further messages.
     tiered.place.mount(&["-l", "tier"]);
     tiered.place.umount();
 }
@@ -442,7 +442,7 @@ fn a_policy_decides_and_says_what_it_would_do() {
     assert!(tiered.of("state", "video.mkv").starts_with("A offline "));
     assert!(tiered.of("state", "pinned.mkv").starts_with("a archived "));
     assert!(tiered.of("state", "notes.txt").starts_with("- resident "));
-    // Without a file the tier's own is done, by the daemon as without it.
+    // Without `--file` the tier's own policy is used, with and without the daemon.
     let (code, message) = run(&["tier", "policy", point]);
     assert!(code != 0 && message.contains("can't read the policy"), "{code} {message}");
     let own = rules.replace("*.mkv", "*.txt").replace("release", "archive");
@@ -467,7 +467,8 @@ fn a_mount_does_its_rounds_and_keeps_to_its_limits() {
     soon("a round releases the file", is_away);
     let begun = std::time::Instant::now();
     assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
-    // With one mover the first block goes at once, and each one after it when that would have gone.
+    // With one mover the first block is recalled at once. Each later one starts when the previous
+    // one would have ended at that rate.
     let least = std::time::Duration::from_millis(900);
     assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
     soon("the next round releases it again", is_away);
@@ -557,7 +558,7 @@ fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
     let read = |place: &Place, name: &str| {
         fs::read_to_string(place.point.join("secret-names").join(name)).unwrap()
     };
-    // The right one, another one, and none.
+    // The right key, another key, and no key.
     let moved = of("moved-key");
     fs::rename(&key, &moved).unwrap();
     let wrong_key = format!("tier:key={other}");
@@ -588,7 +589,7 @@ fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
     place.umount();
 }
 
-/// No file below a directory has some bytes.
+/// Checks that no file below a directory contains some bytes.
 fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     let mut pending = vec![directory.to_owned()];
     while let Some(path) = pending.pop() {
@@ -602,7 +603,7 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     }
 }
 
-/// Also where the tree is not mounted: both ask the same.
+/// Also for an unmounted tree, because both execute the same commands.
 #[test]
 fn dry_runs_report_what_would_be_done_and_do_nothing() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! The end of a mount: what its daemon still does then, and for whom others wait.
+//! The end of a mount: the last work of its daemon, and programs that wait for it.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -16,10 +16,10 @@ use crate::support::{
     Place, daemons_naming, fslab, is_mounted, program, require_mounting, run, soon,
 };
 
-/// Makes a daemon take so long to write back.
+/// Makes a daemon slow to write back.
 const SLOW: &str = "fault:rules=syncfs delay 2s";
 
-/// Unmounts without a helper, as a container's runtime does.
+/// Unmounts without a helper, as a container runtime does.
 fn umount_2(point: &Path) {
     soon("nobody uses it", || unmount(point, UnmountFlags::NOFOLLOW).is_ok());
 }
@@ -28,14 +28,14 @@ fn device_at(point: &Path) -> (u32, u32) {
     mounts::mounted_on(point).unwrap().unwrap().device
 }
 
-/// A daemon that is stopped and whose mount is gone, and a mount that has its device number now.
+/// Returns a stopped daemon whose mount has ended, and a mount that now has its device number.
 fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
     let first = Place::mounted(arguments);
     let (number, daemon) = (device_at(&first.point), first.daemon());
     send(daemon, Signal::STOP);
     umount_2(&first.point);
     let next = Place::new();
-    // The lowest free number is given; a mount that another test made may have it for a while.
+    // The kernel assigns the lowest free number. A mount of another test may have it for a while.
     soon("the number is given again", || {
         next.mount(&["-l", "null"]);
         let has_it = device_at(&next.point) == number;
@@ -76,7 +76,7 @@ fn an_idle_timer_ends_with_its_mount() {
 fn umount_waits_for_the_daemon_of_its_own_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "null"]);
-    // The first one would be waited for in vain.
+    // The first daemon would never end.
     soon("it is unmounted", || {
         let (code, message) = run(&["umount", next.point.to_str().unwrap()]);
         assert!(code == 0 || message.contains("is in use"), "{message}");
@@ -88,7 +88,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
 }
 
-/// One place lies within another of the same file system.
+/// One place is inside another of the same file system.
 #[test]
 fn a_signal_detaches_every_place_the_innermost_first() {
     require_mounting!();
@@ -105,7 +105,7 @@ fn a_signal_detaches_every_place_the_innermost_first() {
     soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
-/// A place whose lower file system is an image, in use by the file that is answered.
+/// Returns a place whose lower file system is an image, with the open file that keeps it in use.
 fn image_in_use() -> (Place, std::path::PathBuf, File) {
     let mut place = Place::new();
     let image = image(&place, "16MiB");
@@ -204,7 +204,7 @@ fn a_lazy_umount_waits_for_nobody() {
     soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
-/// What ordinary users can't do is not advised to them.
+/// Advice to ordinary users does not include what only root can do.
 #[test]
 fn advice_about_a_dead_mount_fits_the_user() {
     require_mounting!();
@@ -227,7 +227,7 @@ fn advice_about_a_dead_mount_fits_the_user() {
     assert!(!message.contains("-o replace"), "{message}");
 }
 
-/// A mount that is made while the earlier daemon of what lies below is stopped.
+/// Mounts while the earlier daemon of the lower file system is stopped.
 fn mounted_again_meanwhile(place: &Place, layer: &[&str]) {
     let daemon = place.daemon();
     send(daemon, Signal::STOP);
@@ -252,8 +252,8 @@ fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
     mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
 }
 
-/// As after installing the package: the helper is where umount(8) looks for it, and its notes are
-/// in a /run of its own.
+/// As after installing the package: the helper is where umount(8) looks for it. Its lines are in a
+/// separate /run.
 const WITH_HELPER: &str = r#"
     set -e
     mount --make-rprivate /
@@ -267,7 +267,7 @@ const WITH_HELPER: &str = r#"
     fslab() { "$SCRATCH/program/fslab" "$@"; }
 "#;
 
-/// Mounts each stack anew at once after each form of umount(8).
+/// Mounts each stack again immediately after each form of umount(8).
 const ROUNDS: &str = r#"
     "$SCRATCH/program/fslab" ext2 mkfs "$SCRATCH/image" 16MiB
     fslab tier init --archive "$SCRATCH/archive" --home "$SCRATCH/home" "$SCRATCH/tree" \
@@ -299,7 +299,7 @@ const ROUNDS: &str = r#"
     cat /run/mount/utab
 "#;
 
-/// Runs a script where the package is installed, as far as umount(8) sees; its output.
+/// Runs a script in an environment where umount(8) finds the package installed; returns its output.
 fn with_helper(test: &str, script: &str) -> Option<String> {
     if program("umount").is_none() {
         fslab_vfs_testing::skip::skip(test, "umount(8) is not installed (Debian: mount)");

@@ -1,4 +1,4 @@
-//! `fslab upgrade`: the daemon of a kept mount is replaced while it is used.
+//! `fslab upgrade`: replaces the daemon of a kept mount while it is in use.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,10 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::kept::{append_lines, change_names, processes, write_and_read};
 use crate::support::{Place, copy_program, is_mounted, require_mounting, run, soon, umount_unused};
 
-/// How often a mount is upgraded under load; `FSLAB_UPGRADES` asks for more.
+/// Number of upgrades of a mount under load; `FSLAB_UPGRADES` replaces it.
 const UPGRADES: u64 = 2;
 
-/// A program of its own that mounts a place, so that another version can be put in its place.
+/// A separate copy of the program that mounts a place, so that another version can replace it.
 struct Installed {
     place: Place,
     path: PathBuf,
@@ -38,7 +38,7 @@ impl Installed {
         installed
     }
 
-    /// Puts a new file in the place of the program, as a package does.
+    /// Replaces the program by a new file, as a package does.
     fn install(&self) {
         let beside = self.path.with_extension("new");
         copy_program(Path::new(env!("CARGO_BIN_EXE_fslab")), &beside);
@@ -57,7 +57,7 @@ impl Installed {
     }
 }
 
-/// Whether a process is the file that a path names.
+/// Whether a process runs the file at a path.
 fn is_running(process: Pid, path: &Path) -> bool {
     let running = fs::metadata(format!("/proc/{}/exe", process.as_raw_nonzero()));
     running.is_ok_and(|running| running.ino() == path.metadata().unwrap().ino())
@@ -96,10 +96,10 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
         unlinked.write_all_at(b"nameless", 0).unwrap();
         assert_eq!(unlinked.metadata().unwrap().len(), 8);
         drop(unlinked);
-        // Killed daemons are replaced as before.
+        // Killed daemons are still replaced.
         kill_process(processes(place).1.unwrap(), Signal::KILL).unwrap();
         fs::write(place.point.join("after"), b"after").unwrap();
-        // The next one may not say yet how it ends.
+        // The next daemon may be unable to report its result yet.
         assert_eq!(umount_unused(&place.point).0, 0);
         soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
         place.mount(&["-l", layer]);
@@ -108,7 +108,7 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
     }
 }
 
-/// No descriptor is left over by an upgrade.
+/// An upgrade leaves no descriptor open.
 #[test]
 fn upgrades_leave_nothing_open() {
     require_mounting!();
@@ -121,7 +121,7 @@ fn upgrades_leave_nothing_open() {
     let upgrade = || assert_eq!(installed.upgrade().0, 0);
     upgrade();
     let after_one = count();
-    // A daemon opens some for its threads, sooner or later.
+    // A daemon opens some for its threads at some time.
     (0..12).for_each(|_| upgrade());
     soon("less than one is open more for each upgrade", || count() <= after_one + 6);
     installed.place.umount();
@@ -147,7 +147,7 @@ fn a_program_that_can_not_take_over_changes_nothing() {
         assert!(said.contains(part) && said.contains("stays as it is"), "{said}");
         assert_eq!(processes(place), before);
     }
-    // It answers that it can, and can't be run as a supervisor is.
+    // It reports success, but can't run as a supervisor.
     installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
@@ -166,8 +166,8 @@ fn a_program_that_can_not_take_over_changes_nothing() {
     place.umount();
 }
 
-/// The signal comes while the daemon of an unmounted place still writes back: that goes on, and
-/// nothing is mounted again.
+/// The signal arrives while the daemon of an unmounted place still writes back. The daemon
+/// continues, and nothing is mounted again.
 #[test]
 fn a_daemon_that_ends_is_not_replaced() {
     require_mounting!();
@@ -200,7 +200,7 @@ fn only_kept_mounts_are_upgraded() {
     assert!(!is_mounted(&place.point));
 }
 
-/// Only root and the mount's owner may ask for an upgrade.
+/// Only root and the mount's owner may request an upgrade.
 #[test]
 fn others_than_the_owner_of_a_mount_are_refused() {
     require_mounting!();

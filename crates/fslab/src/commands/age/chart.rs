@@ -1,4 +1,4 @@
-//! `fslab age chart`: the scores over time of several replays and simulations in one picture.
+//! `fslab age chart`: draws the scores over time of several replays and simulations in one chart.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub struct Args {
     results: Vec<String>,
 }
 
-/// What those print, as far as it is drawn.
+/// The part of their JSON output that is drawn.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Told {
@@ -50,14 +50,14 @@ struct Scored {
 
 #[derive(Deserialize)]
 struct Point {
-    /// Only simulations tell it here.
+    /// Only in the output of simulations.
     #[serde(default)]
     day: u64,
     score: Option<f64>,
 }
 
 impl Args {
-    /// Draws.
+    /// Draws the chart.
     pub fn run(self) -> Result<()> {
         let mut series = Vec::new();
         for named in &self.results {
@@ -79,7 +79,7 @@ impl Args {
     }
 }
 
-/// The lines of a result.
+/// Reads a result and returns its series. `name` replaces the target's name of a replay.
 pub(super) fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let told = serde_json::from_slice(&text).map_err(|error| {

@@ -1,4 +1,4 @@
-//! `fslab age derive`: makes a workload of successive snapshots.
+//! `fslab age derive`: makes a workload from successive snapshots.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;

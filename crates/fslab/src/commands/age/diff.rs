@@ -1,4 +1,4 @@
-//! `fslab age diff`: what is different between two snapshots.
+//! `fslab age diff`: compares two snapshots.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints.
+    /// Prints the differences.
     pub fn run(self) -> Result<()> {
         let start = Instant::now();
         let (before, after) =

@@ -1,4 +1,5 @@
-//! `fslab age image`: file systems that a workload has aged, packed, for comparisons to begin with.
+//! `fslab age image`: packed images of file systems that a workload aged, on which comparisons can
+//! start.
 
 pub(super) mod ground;
 mod make;
@@ -51,12 +52,12 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the chosen tool.
+    /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Make(args) => args.run(),
             Command::Pack { workload, output, image } => {
-                // Whatever that was, it is said by whoever packs it.
+                // Only checks that it is a workload. The user vouches that it aged the image.
                 WorkloadReader::open(&workload)?;
                 let workload = identity_of_file(&workload)?;
                 let identity = Identity { workload, ..Identity::default() };
@@ -82,7 +83,7 @@ fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
     Ok(unpacked?)
 }
 
-/// What was made.
+/// Prints what was packed.
 fn tell(output: &Path, packed: Packed, identity: &Identity) {
     say!(
         "{}: {} for an image of {}, workload {}",

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use fslab_age::workload::{Operation, WorkloadReader};
 
-/// Where operations come from, as often as they are needed.
+/// A source of operations that can be read repeatedly.
 pub(super) enum Source {
     Made(Vec<Operation>),
     File(PathBuf),
 }
 
 impl Source {
-    /// Every operation, in order.
+    /// Returns all operations, in order.
     pub fn operations(
         &self,
     ) -> fslab_age::Result<Box<dyn Iterator<Item = fslab_age::Result<Operation>> + '_>> {
@@ -21,7 +21,7 @@ impl Source {
         })
     }
 
-    /// Calls with every operation.
+    /// Calls `call` with each operation, in order.
     pub fn each(
         &self,
         call: &mut dyn FnMut(&Operation) -> fslab_age::Result<()>,

@@ -1,4 +1,5 @@
-//! `fslab age profile`: makes a workload from a named profile, whose values options replace.
+//! `fslab age profile`: makes a workload from a named profile; options replace values of the
+//! profile.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,8 @@ use fslab_vfs::Size;
 use crate::commands::candidates;
 use crate::units::bytes;
 
-/// Whose files workloads make, whoever makes the workload: the same command makes the same bytes.
-/// A replay by another user than root makes files of that user.
+/// Owner of the files in a made workload. It is fixed, so the same command makes the same bytes for
+/// every user. A replay by another user than root makes files of that user.
 const OWNER: (u32, u32) = (0, 0);
 
 /// Arguments of `fslab age profile`.
@@ -60,12 +61,12 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The generator of a profile of this name.
+    /// Returns the generator for the profile of this name.
     pub fn generator(&self, name: &str) -> Result<Generator> {
         Ok(Generator::new(self.profile(name)?, self.seed, OWNER)?)
     }
 
-    /// The generator of distributions of Geriatrix.
+    /// Returns a generator for distributions in Geriatrix's format.
     fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
         let ageing = Ageing {
             volume_bytes: self.volume.map_or(1 << 30, |size| size.bytes()),
@@ -77,7 +78,7 @@ impl Chosen {
         Ok(GeriatrixGenerator::read(directory, ageing)?)
     }
 
-    /// The profile as it was asked for.
+    /// Returns the profile with the user's values.
     pub fn profile(&self, name: &str) -> Result<Profile> {
         let mut profile = find(name)?.clone();
         if let Some(size) = self.volume {

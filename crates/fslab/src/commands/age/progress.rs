@@ -1,10 +1,10 @@
-//! How far a replay has come, on a terminal.
+//! The progress bar of a replay.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar with rate and time left, on a terminal only.
+/// Returns a progress bar with rate and remaining time. It is hidden unless stderr is a terminal.
 pub(super) fn bar(total: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

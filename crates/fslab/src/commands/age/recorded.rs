@@ -1,5 +1,5 @@
-//! What `fslab mount -l trace` recorded, as operations of a workload: files that were made while it
-//! recorded, for [`fslab_age::derive::Days`].
+//! Converts a trace recorded by `fslab mount -l trace` to workload operations, for
+//! [`fslab_age::derive::Days`]. It covers files that were created while the trace was recorded.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fslab_age::workload::{Operation, OperationKind, WorkloadReader};
 use fslab_trace::{Reader, Record};
 use fslab_vfs::Operation as Kind;
 
-/// The days of a trace (a directory) or of a workload (a file).
+/// Returns the days of a trace (a directory) or of a workload (a file).
 pub(super) fn days_of(path: &Path) -> Result<Days> {
     let shown = || path.display().to_string();
     if !path.is_dir() {
@@ -21,19 +21,20 @@ pub(super) fn days_of(path: &Path) -> Result<Days> {
     for record in Reader::open(path)? {
         operations.extend(names.operation(&record?));
     }
-    // They are recorded when they end.
+    // Records are written when operations end, so their start times may be out of order.
     operations.sort_by_key(|operation| operation.time_ns);
     Days::of(operations.into_iter().map(Ok)).with_context(shown)
 }
 
-/// Which inode has which name, of files that were made while the trace was recorded.
+/// Inodes by directory and name, for files that were created while the trace was recorded.
 #[derive(Default)]
 struct Names {
     inodes: HashMap<(u64, Vec<u8>), u64>,
 }
 
 impl Names {
-    /// What a record says of such a file. What failed says nothing.
+    /// Returns the operation that a record of such a file stands for. Failed operations are
+    /// skipped.
     fn operation(&mut self, record: &Record) -> Option<Operation> {
         if record.errno != 0 {
             return None;
@@ -62,7 +63,7 @@ impl Names {
                     Some(inode) => self.inodes.insert(to, inode),
                     None => self.inodes.remove(&to),
                 };
-                // What a rename replaces is gone, as if it had been removed.
+                // A file that a rename replaces counts as removed.
                 Some(at(OperationKind::Remove, replaced?))
             }
             _ => None,

@@ -1,4 +1,4 @@
-//! `fslab age replay`: does a workload's operations on a real file system.
+//! `fslab age replay`: replays the operations of a workload on a real file system.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ enum FullArg {
 }
 
 impl Args {
-    /// Replays and tells how it went.
+    /// Replays the workload and reports the result.
     pub fn run(self) -> Result<()> {
         let reader = WorkloadReader::open(&self.workload)?;
         if self.verify && !rustix::process::geteuid().is_root() {
@@ -142,7 +142,7 @@ impl Args {
         Ok(self.checkpoint.as_deref().map(Checkpoint::read).transpose()?.flatten())
     }
 
-    /// Checks what can be checked without a change, and reports the rest.
+    /// Checks what can be checked without a change, and reports what would be done.
     fn rehearse(&self, reader: WorkloadReader) -> Result<()> {
         let settings = self.settings()?;
         check_free_to_write(&self.target)?;
@@ -152,7 +152,7 @@ impl Args {
         let done = match (&self.checkpoint, &checkpoint) {
             (Some(path), Some(checkpoint)) => {
                 checkpoint.check(path, &settings)?;
-                // From an empty target it begins anew.
+                // On an empty target the replay starts from the beginning.
                 let is_begun = count_entries(&*target)? > 0;
                 if is_begun { checkpoint.replayed.operations } else { 0 }
             }
@@ -229,7 +229,7 @@ impl Args {
     }
 }
 
-/// How a replay ended.
+/// The result of a replay.
 struct Ended {
     replayed: Replayed,
     took: Duration,
@@ -256,7 +256,7 @@ impl Ended {
     }
 }
 
-/// The time between two write-backs, of so many hours.
+/// Returns the interval between two syncs in nanoseconds.
 pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
     if hours > 0.0 && hours.is_finite() {
         return Ok((hours * 3.6e12).min(1e18) as u64);
@@ -264,7 +264,7 @@ pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
     bail_as!(BadInput, "--sync-every must be above 0 hours")
 }
 
-/// Shows how far it got, takes scores, and hears of signals.
+/// Shows the progress, collects scores, and checks for signals.
 pub(super) struct Watcher {
     pub bar: ProgressBar,
     stop: Interrupt,
@@ -273,12 +273,13 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Over a workload of so many operations, until `stop` is set.
+    /// Returns a watcher for a workload of `total` operations. The replay ends when `stop` is
+    /// raised.
     pub fn new(total: u64, stop: Interrupt, place: Place) -> Self {
         Self { bar: bar(total), stop, place, scores: Vec::new() }
     }
 
-    /// The score as it is now.
+    /// Returns the current score.
     pub fn score(&self) -> fslab_age::Result<Score> {
         self.place.score()
     }

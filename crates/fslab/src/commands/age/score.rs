@@ -1,4 +1,4 @@
-//! `fslab age score`: how contiguous the files of a directory or an image are.
+//! `fslab age score`: measures how contiguous the files of a directory or an image are.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::tables::{print_score, score_json, write_by_size};
 use crate::exit::Code;
 use crate::leaves;
 
-/// The number by which Linux knows ext2, ext3 and ext4.
+/// The magic number of ext2, ext3 and ext4 in statfs(2).
 const EXT_MAGIC: i64 = 0xef53;
 
-/// Threads for a directory, where none are named.
+/// Default number of threads that read a directory.
 const THREADS: usize = 4;
 
 /// Arguments of `fslab age score`.
@@ -73,27 +73,27 @@ impl Args {
     }
 }
 
-/// Something whose layout can be told.
+/// A place whose layout can be scored.
 #[derive(Clone)]
 pub(super) enum Place {
-    /// A directory of this machine.
+    /// A directory of the host.
     Directory(Directory),
-    /// A file system of this process.
+    /// A file system within this process.
     Here(Arc<dyn FileSystem>),
 }
 
-/// A directory of this machine.
+/// A directory of the host.
 #[derive(Clone)]
 pub(super) struct Directory {
     path: PathBuf,
     group_bytes: Option<u64>,
     threads: usize,
-    /// Whether to note what lies where.
+    /// Whether to make a map of the volume.
     with_map: bool,
 }
 
 impl Place {
-    /// That of a target.
+    /// Returns the place of a target.
     pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
         match leaf {
             Leaf::Directory(path) => {
@@ -104,7 +104,7 @@ impl Place {
         }
     }
 
-    /// Its score.
+    /// Measures the score.
     pub fn score(&self) -> fslab_age::Result<Score> {
         match self {
             Self::Directory(directory) => directory.score(),
@@ -124,7 +124,7 @@ impl Directory {
         let told = rustix::fs::statfs(path).map_err(fslab_age::Error::file(path))?;
         let block_bytes = u64::try_from(told.f_bsize).unwrap_or(4096).max(512);
         let is_ext = told.f_type as i64 == EXT_MAGIC;
-        // A group is what one block of bits stands for.
+        // A group has as many blocks as one bitmap block has bits.
         let own = is_ext.then_some(8 * block_bytes * block_bytes);
         let map_bytes = self.with_map.then_some(told.f_blocks * block_bytes);
         let rules = Rules { block_bytes, group_bytes: self.group_bytes.or(own), map_bytes };
@@ -134,7 +134,7 @@ impl Directory {
     }
 }
 
-/// Free space of a mounted file system, where it tells.
+/// Returns the free space of a mounted file system; `None` if the file system does not report it.
 fn free_space(path: &Path) -> Option<FreeSpace> {
     let file = File::open(path).ok()?;
     let mut free = FreeSpace::default();

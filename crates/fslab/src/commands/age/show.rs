@@ -1,4 +1,4 @@
-//! `fslab age show`: what a workload holds.
+//! `fslab age show`: shows the content of a workload.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints.
+    /// Prints the workload, or the paths of hot files.
     pub fn run(self) -> Result<()> {
         if let Some(days) = self.hot_days {
             return self.list_hot(days);
@@ -97,18 +97,18 @@ impl Args {
     }
 }
 
-/// What a workload does, added up.
+/// Totals of a workload.
 struct Summary {
     /// The files and directories at the end.
     population: Population,
     /// Operations of each kind.
     counts: [u64; OperationKind::ALL.len()],
-    /// Bytes.
+    /// Bytes written.
     written: u64,
 }
 
 impl Summary {
-    /// Reads a workload; `look` sees each operation first.
+    /// Reads a workload; `look` receives each operation before it is applied.
     fn of(reader: WorkloadReader, mut look: impl FnMut(usize, &Operation)) -> Result<Self> {
         let mut population = Population::default();
         let (mut counts, mut written) = ([0; OperationKind::ALL.len()], 0);
@@ -125,10 +125,10 @@ impl Summary {
     }
 }
 
-/// What replaying a workload would do, in one line.
+/// Returns a line that describes what replaying a workload would do.
 ///
 /// # Errors
-/// Where the workload is damaged.
+/// The workload is damaged.
 pub(super) fn extent(reader: WorkloadReader) -> Result<String> {
     let Summary { population, written, .. } = Summary::of(reader, |_, _| {})?;
     Ok(totals(&population, written))
@@ -149,7 +149,7 @@ fn final_bytes(population: &Population) -> u64 {
     population.members().map(|(_, member)| member.size).sum()
 }
 
-/// An operation for people: its day and time, what it is, and the numbers that it has.
+/// Formats an operation for people: its day, its kind, and its numbers.
 fn line(operation: &Operation) -> String {
     let Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, .. } =
         operation;

@@ -1,4 +1,5 @@
-//! `fslab age simulate`: ages a volume of nothing but placements, under one policy or each.
+//! `fslab age simulate`: simulates block allocation on an ageing volume, under one or more
+//! policies.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::tables::{self, Row, Sequential};
 use super::through_engine::{self, Task};
 use crate::commands::candidates;
 
-/// Fragments of the paper's file system, in bytes.
+/// Fragment size of the paper's file system, in bytes.
 const PAPER_FRAGMENT: u32 = 1024;
 
 const HELP: &str = "\
@@ -131,7 +132,7 @@ impl Args {
         Ok(())
     }
 
-    /// By how much the volume is larger than the workload says.
+    /// Returns by how many bytes the volume is enlarged beyond what the workload specifies.
     fn saved(&self, source: &Source) -> Result<u64> {
         let default = if self.paper { PAPER_FRAGMENT } else { 0 };
         let size = NonZeroU32::new(self.fragment_size.unwrap_or(default));
@@ -206,7 +207,7 @@ impl Args {
     }
 }
 
-/// The policies that a word stands for.
+/// Returns the policies that a word stands for.
 fn parse_policies(text: &str) -> Result<&'static [PolicySpec], String> {
     if text == "all" { Ok(POLICIES) } else { parse_policy(text).map(std::slice::from_ref) }
 }

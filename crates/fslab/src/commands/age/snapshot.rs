@@ -1,4 +1,4 @@
-//! `fslab age snapshot`: what a tree, a git history or a list holds, as Parquet.
+//! `fslab age snapshot`: records a tree, a git history or a list as Parquet.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use fslab_age::snapshot::{
 };
 use fslab_vfs::Timestamp;
 
-/// Decides what made-up snapshots hold.
+/// Seed of synthetic snapshots.
 const SYNTHETIC_SEED: u64 = 1997;
 
 /// Arguments of `fslab age snapshot`.
@@ -66,7 +66,7 @@ enum EveryArg {
 }
 
 impl Args {
-    /// Writes the snapshot, or several.
+    /// Writes one snapshot or several.
     pub fn run(self) -> Result<()> {
         let key = self.anonymise.as_deref().map(NameKey::read).transpose()?;
         if self.repo {
@@ -130,7 +130,7 @@ impl Args {
     }
 }
 
-/// A file, or those of a directory in the order of their names.
+/// Returns a file, or the files of a directory in the order of their names.
 pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     let shown = || path.display().to_string();
     if !path.is_dir() {

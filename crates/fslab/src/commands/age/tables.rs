@@ -17,7 +17,7 @@ use crate::units::{bytes, counted, duration};
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
-    /// Bytes that the volume has more than the workload says.
+    /// Bytes by which the volume is larger than the workload specifies.
     pub enlarged_bytes: u64,
     pub sequential: Option<Sequential>,
     pub took: Duration,
@@ -28,12 +28,12 @@ pub(super) struct Row {
 pub(super) struct Sequential {
     pub empty: Vec<BySize>,
     pub aged: Vec<BySize>,
-    /// Where the blocks of one file go, on the empty volume.
+    /// Allocation of the blocks of one file, on the empty volume.
     pub first_switch: FirstSwitch,
 }
 
 impl Row {
-    /// The row as a line of a chart.
+    /// Returns the row as a series of a chart.
     pub fn series(&self) -> Series {
         let name = self.variant.name();
         let points = self.aged.points.iter();
@@ -42,7 +42,7 @@ impl Row {
     }
 }
 
-/// A figure of the paper: its name, and its values for ffs and ffs-noswitch.
+/// Figures of the paper: the name, and the values for ffs and ffs-noswitch.
 const PAPER: &[(&str, &str, &str)] = &[
     ("files", "33,797", "33,797"),
     ("split files", "4,312 (12.8 %)", "9,155 (27.1 %)"),
@@ -54,7 +54,7 @@ const PAPER: &[(&str, &str, &str)] = &[
     ("hot files: overwrite, MB/s", "0.49", "0.50"),
 ];
 
-/// A table with a head, numbers to the right.
+/// Returns a table with a header, numbers right-aligned.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(head.to_vec());
@@ -77,7 +77,7 @@ pub(super) fn megabytes(bytes_a_second: f64) -> String {
     format!("{:.2}", bytes_a_second / 1e6)
 }
 
-/// Prints simulations: one column each.
+/// Prints simulations, one column each.
 pub(super) fn print_simulations(rows: &[Row], paper: bool) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, paper);
@@ -86,10 +86,11 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
     }
 }
 
-/// A figure of results: its name, and how it is printed.
+/// A figure of the results: its name and its formatting function.
 pub(super) type Figure<T> = (&'static str, fn(&T) -> String);
 
-/// Prints figures: one column for each result, and the paper's beside them if they are asked for.
+/// Prints figures, with one column for each result. On request it adds two columns with the paper's
+/// figures.
 pub(super) fn print_figures<T>(names: &[String], rows: &[T], figures: &[Figure<T>], paper: bool) {
     let mut head = vec![""];
     head.extend(names.iter().map(String::as_str));
@@ -141,7 +142,7 @@ const FIGURES: &[Figure<Row>] = &[
     ("took", |row| duration(row.took.as_nanos() as u64)),
 ];
 
-/// Prints the sequential benchmark where it was modelled: a line for each size.
+/// Prints the sequential benchmark if it was modelled, one line for each size.
 pub(super) fn print_sequential(rows: &[Row]) {
     let rates = |sizes: &[BySize]| -> Rates {
         sizes.iter().map(|one| (one.size_bytes, one.modelled_read)).collect()
@@ -157,10 +158,10 @@ pub(super) fn print_sequential(rows: &[Row]) {
     print_rates("read, MB/s, modelled", &columns);
 }
 
-/// Sizes of files, and bytes a second at which they were read.
+/// File sizes, and read rates in bytes per second.
 pub(super) type Rates = Vec<(u64, f64)>;
 
-/// Prints rates by size, if there are any: one column for each result.
+/// Prints rates by size, if there are any, with one column for each result.
 pub(super) fn print_rates(what: &str, columns: &[(String, Rates)]) {
     let Some((_, first)) = columns.first().filter(|(_, rates)| !rates.is_empty()) else { return };
     let names = columns.iter().map(|(name, _)| name.as_str());
@@ -204,7 +205,7 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// A score as JSON.
+/// Converts a score to JSON.
 pub(super) fn score_json(value: &Score) -> Value {
     let class = |class: &Class| {
         let mut one = json!(class);
@@ -226,7 +227,7 @@ pub(super) fn score_json(value: &Score) -> Value {
     })
 }
 
-/// Prints a score by size, and what else is known.
+/// Prints a score by size, followed by the other figures.
 pub(super) fn print_score(value: &Score) {
     let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "pieces so large"];
     let mut table = table(&head);
@@ -279,7 +280,7 @@ pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
     std::fs::write(path, chart_over_time(series)).with_context(|| path.display().to_string())
 }
 
-/// Writes the scores of files by their size as an SVG.
+/// Writes the scores of files by size as an SVG.
 pub(super) fn write_by_size(path: &Path, name: &str, value: &Score) -> Result<()> {
     let drawn = chart_by_size(name, value, &bytes);
     std::fs::write(path, drawn).with_context(|| path.display().to_string())

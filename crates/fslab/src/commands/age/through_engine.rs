@@ -1,4 +1,4 @@
-//! `fslab age simulate --engine`: the same through the ext2 engine, on a modelled disk.
+//! `fslab age simulate --engine`: the same simulation through the ext2 engine, on a modelled disk.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use super::operations::Source;
 use super::tables::{Figure, Rates, megabytes, print_figures, print_rates, score, score_json};
 use crate::units::{bytes, duration};
 
-/// What is the same for each policy.
+/// The parameters that all policies share.
 pub(super) struct Task<'a> {
     pub source: &'a Source,
     pub settings: Settings,
-    /// Bytes that the volume has more than the workload says.
+    /// Bytes by which the volume is larger than the workload specifies.
     pub enlarged_bytes: u64,
     pub disk: &'static Disk,
     /// Whether files of one size are measured too.
     pub sequential: bool,
 }
 
-/// What was found for one policy.
+/// Results for one policy.
 pub(super) struct Row {
     variant: Variant,
     volume_bytes: u64,
@@ -42,14 +42,14 @@ pub(super) struct Row {
 }
 
 impl Task<'_> {
-    /// Ages a volume under a policy, and measures it.
+    /// Ages a volume under a policy and measures it.
     pub fn measure(&self, variant: Variant) -> Result<Row> {
         let start = Instant::now();
         let (empty, mut aged) = (self.volume(variant)?, self.volume(variant)?);
         let empty = self.sequential.then(|| empty.sequential()).transpose()?;
         let mut population = Population::default();
         aged.age(self.source.operations()?.inspect(|operation| {
-            // A workload that contradicts itself ends the replay with the same error.
+            // If the workload contradicts itself, the replay ends with the same error.
             if let Ok(operation) = operation {
                 let _same_error = population.apply(operation);
             }
@@ -65,7 +65,8 @@ impl Task<'_> {
             bytes_written: replayed.bytes_written,
             no_space: replayed.no_space + replayed.left_out,
             score: aged.score()?,
-            // The files of one size are removed again; the hot ones are written over.
+            // This order matters: files of one size are removed after their measurement, but hot
+            // files are overwritten.
             aged: self.sequential.then(|| aged.sequential()).transpose()?.unwrap_or_default(),
             hot: aged.hot_files(&population)?,
             empty: empty.unwrap_or_default(),
@@ -102,7 +103,7 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// A figure of a table: its name and how it is read.
+/// The figures of the table.
 const FIGURES: &[Figure<Row>] = &[
     ("volume", |row| bytes(row.volume_bytes)),
     ("operations", |row| row.operations.to_string()),
@@ -116,7 +117,7 @@ const FIGURES: &[Figure<Row>] = &[
     ("took", |row| duration(row.took.as_nanos() as u64)),
 ];
 
-/// Prints the rows, a column each.
+/// Prints the rows, one column each.
 pub(super) fn print(rows: &[Row]) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, false);

@@ -1,4 +1,4 @@
-//! `fslab age verify`: how near an aged volume comes to a real one.
+//! `fslab age verify`: compares an aged volume with a real one.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints the findings; fails where they are too far apart.
+    /// Prints the findings; fails if they are too far apart.
     pub fn run(self) -> Result<()> {
         let limits = Limits { share: self.share, sizes: self.sizes, difference: self.difference };
         let reference = SnapshotReader::open(&self.reference)?;
@@ -85,7 +85,7 @@ impl Args {
 pub(super) fn print(finding: &Finding) {
     let Finding { what, reference, aged, distance, limit } = finding;
     let verdict = if finding.holds() { "near" } else { "FAR" };
-    // Counts without decimals, shares and scores with them.
+    // Counts are printed without decimals, shares and scores with four.
     let is_count = reference.fract() == 0.0 && aged.fract() == 0.0 && reference.max(*aged) > 1.0;
     let places = if is_count { 0 } else { 4 };
     say!(

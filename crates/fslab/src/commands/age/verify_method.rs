@@ -1,8 +1,9 @@
-//! `fslab age verify-method`: the paper's verification from beginning to end. A tree on a kernel
-//! file system is changed in rounds, snapshots of it become a workload, and the layout that the
-//! workload leaves on a second file system is compared with that of the first. What lives shorter
-//! than a round is in no snapshot; it is taken from two weeks of another workload, as the paper
-//! takes it from two weeks of another server.
+//! `fslab age verify-method`: the paper's verification from beginning to end.
+//!
+//! A tree on a kernel file system is changed in rounds, and snapshots of it become a workload. The
+//! layout that the workload leaves on a second file system is compared with that of the first.
+//! Files that live shorter than a round are in no snapshot. They are taken from two weeks of
+//! another workload; the paper takes them from two weeks of another server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,13 +27,13 @@ use super::image::ground::{Form, Ground};
 use super::profile::Chosen;
 use super::tables::score_json;
 
-/// Bytes of a block of the file systems that are made.
+/// Block size of both file systems, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Everything is written back so often in a round, on both file systems.
+/// Number of syncs per round, on both file systems.
 const SYNCS_A_ROUND: u64 = 24;
 
-/// Days of the recording that files come from which live shorter than a day.
+/// Number of recorded days. Files that live shorter than a day are taken from them.
 const RECORDED_DAYS: u32 = 14;
 
 /// Threads for snapshots and scores.
@@ -70,23 +71,23 @@ pub struct Args {
     json: bool,
 }
 
-/// A file system, and where its snapshots go.
+/// A file system, and the directory of its snapshots.
 struct Side {
     ground: Ground,
     snapshots: Vec<PathBuf>,
-    /// When it was begun, and when each snapshot was taken, in nanoseconds since 1970.
+    /// When it was made, and when each snapshot was taken, in nanoseconds since 1970.
     times: Vec<i64>,
     directory: PathBuf,
 }
 
-/// The layouts of a side: of each snapshot but the first, and of all files at the end.
+/// Layout scores of a side: of each snapshot, and of all files at the end.
 struct Layouts {
     over_time: Vec<f64>,
     score: Score,
 }
 
 impl Layouts {
-    /// What the score of all files lacks to 1.
+    /// Returns 1 minus the score of all files.
     fn broken(&self) -> Option<f64> {
         self.score.total.score().map(|score| 1.0 - score)
     }
@@ -101,10 +102,10 @@ struct Compared {
 }
 
 impl Args {
-    /// Works on both file systems as often as asked, and prints how near their layouts are.
+    /// Works on both file systems, once for each repeat, and compares their layouts.
     pub fn run(self) -> Result<()> {
         let repeats: Vec<Compared> = (0..u64::from(self.repeats))
-            // The recorded days have the seed behind that of the tree.
+            // The recorded days use the next seed after that of the tree.
             .map(|repeat| self.once(self.seed.wrapping_add(2 * repeat)))
             .collect::<Result<_>>()?;
         self.tell(&repeats);
@@ -157,7 +158,7 @@ impl Args {
         Ok(())
     }
 
-    /// The profile for so many days.
+    /// Returns the profile for this many days.
     fn chosen(&self, days: u32, seed: u64) -> Chosen {
         Chosen {
             volume: Some(self.volume),
@@ -169,13 +170,14 @@ impl Args {
         }
     }
 
-    /// Days of the same profile with another seed.
+    /// Returns days of the same profile with another seed.
     fn recorded_days(&self, seed: u64) -> Result<Days> {
         let chosen = self.chosen(RECORDED_DAYS, seed.wrapping_add(1));
         Ok(Days::of(chosen.generator(&self.profile)?)?)
     }
 
-    /// Does the workload on the second file system, up to the time of each snapshot in turn.
+    /// Replays the workload on the second file system, pausing at the time of each snapshot to take
+    /// one.
     fn age(&self, side: &mut Side, real: &[PathBuf], workload: &Path) -> Result<()> {
         let taken =
             |path: &PathBuf| -> Result<i64> { Ok(SnapshotReader::open(path)?.taken().taken_ns) };
@@ -244,7 +246,7 @@ impl Args {
         })
     }
 
-    /// The ratios of the simulated to the real figures, over all repeats.
+    /// Returns the ratios of the simulated to the real figures, over all repeats.
     fn compared(&self, repeats: &[Compared]) -> Value {
         let over_time: Vec<Value> = (0..self.rounds as usize)
             .filter_map(|round| {
@@ -268,8 +270,8 @@ impl Args {
         json!({ "over_time": over_time, "by_size": by_size, "broken": broken })
     }
 
-    /// The ratio of a figure of both sides: its geometric mean over the repeats with its interval,
-    /// or without one where there was one repeat. `None` where a side lacks it.
+    /// Returns the ratio of a figure of both sides. With several repeats it is the geometric mean
+    /// with an interval; with one repeat there is no interval. `None` if a side lacks the figure.
     fn ratio(&self, repeats: &[Compared], of: impl Fn(&Layouts) -> Option<f64>) -> Option<Value> {
         let pairs: Vec<(f64, f64)> = repeats
             .iter()
@@ -295,7 +297,7 @@ fn in_words(ratio: &Value) -> String {
 }
 
 impl Side {
-    /// Takes the tree as it is now.
+    /// Takes a snapshot of the current tree.
     fn capture(&mut self) -> fslab_age::Result<()> {
         let path = self.directory.join(format!("{:04}.parquet", self.snapshots.len()));
         let now_ns = now_ns();
@@ -307,8 +309,8 @@ impl Side {
         Ok(())
     }
 
-    /// Gives each round the length of a day, in all times of the snapshots: the derived workload
-    /// has days then, as the profile had.
+    /// Stretches each round to the length of a day in all times of the snapshots. The derived
+    /// workload then has days, as the profile had.
     fn stretch(&self) -> Result<()> {
         for (round, path) in (1..).zip(&self.snapshots) {
             let reader = SnapshotReader::open(path)?;
@@ -328,7 +330,7 @@ impl Side {
         Ok(())
     }
 
-    /// A time within the rounds; one that nobody knows stays unknown.
+    /// Converts a time within the rounds; an unknown time stays unknown.
     fn stretched(&self, time_ns: i64) -> i64 {
         if time_ns == 0 {
             return 0;
@@ -367,12 +369,12 @@ fn now_ns() -> i64 {
     Timestamp::from(SystemTime::now()).to_ns()
 }
 
-/// How both trees are written.
+/// Settings for writing both trees.
 fn settings(observe_every_days: u32) -> Settings {
     Settings { sync_every_ns: DAY_NS / SYNCS_A_ROUND, observe_every_days, ..Settings::default() }
 }
 
-/// How near the last snapshots of both sides are.
+/// Compares the last snapshots of both sides.
 fn findings(real: &Side, simulated: &Side) -> Result<Vec<Finding>> {
     let last = |side: &Side| -> Result<SnapshotReader> {
         Ok(SnapshotReader::open(side.snapshots.last().context("there is no snapshot")?)?)

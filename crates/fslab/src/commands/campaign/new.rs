@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Makes the campaign.
+    /// Creates the campaign.
     pub fn run(self) -> Result<()> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         let mut plan = built_in::read(&self.plan, form)?;

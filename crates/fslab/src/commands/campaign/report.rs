@@ -17,7 +17,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Renders.
+    /// Prints or writes the report.
     pub fn run(self) -> Result<()> {
         let campaign = Campaign::open(&self.campaign.directory)?;
         self.shown.check_gates(campaign.plan())?;

@@ -59,7 +59,8 @@ impl Args {
 }
 
 impl Way {
-    /// The options that say so, for another process: paths are absolute. It waits in any case.
+    /// Returns these options for another process, with absolute paths. They always include
+    /// `--wait`.
     pub fn options(&self) -> Result<Vec<String>> {
         let mut options = vec!["--wait".to_owned()];
         let mut add = |option: &str, path: &Path| {
@@ -78,7 +79,7 @@ impl Way {
     }
 
     /// Runs a share, and prints how it ended. Returns its outcome, in which targets may have
-    /// failed; `None` if all its blocks were done before.
+    /// failed. Returns `None` if all its blocks were already done.
     pub fn run(
         &self,
         campaign: &Campaign,
@@ -93,7 +94,7 @@ impl Way {
         if !self.other_build {
             campaign.check_program(&program)?;
         }
-        // Whatever reads much from here on would disturb another share.
+        // From here on, much reading would disturb another share.
         let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
         report_leftovers(&self.work_dir)?;
         let run = ShareRun {

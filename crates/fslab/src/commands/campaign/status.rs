@@ -1,4 +1,4 @@
-//! `fslab campaign status`: how far a campaign is.
+//! `fslab campaign status`: shows the progress of a campaign.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints it.
+    /// Prints the status.
     pub fn run(self) -> Result<()> {
         let campaign = Campaign::open(&self.campaign.directory)?;
         let summary = State::of(&campaign)?.summary();

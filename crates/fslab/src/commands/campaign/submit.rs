@@ -1,4 +1,4 @@
-//! `fslab campaign submit`: runs all shares here, or hands them to Slurm.
+//! `fslab campaign submit`: runs all shares here, or submits them to Slurm.
 
 use anyhow::{Context, Result};
 use fslab_campaign::{Campaign, Slurm};
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Submits.
+    /// Runs or submits the shares.
     pub fn run(self) -> Result<()> {
         let campaign = Campaign::open(&self.campaign.directory)?;
         if self.slurm {
@@ -57,11 +57,12 @@ impl Args {
         self.run_here(&campaign, of, &interrupt)
     }
 
-    /// Runs all shares, one after another. A target that fails in one share does not keep the
-    /// others from being run.
+    /// Runs all shares, one after another. If a target fails in one share, the other shares still
+    /// run.
     ///
     /// # Errors
-    /// The first failure of a target, after all shares; at once if a share can't be run.
+    /// The first failure of a target, returned after all shares. If a share can't be run, its error
+    /// is returned at once.
     fn run_here(&self, campaign: &Campaign, of: u32, interrupt: &Interrupt) -> Result<()> {
         let mut failed = Ok(());
         for number in 1..=of {

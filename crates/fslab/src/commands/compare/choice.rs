@@ -1,4 +1,4 @@
-//! What the command line chooses of a plan, as options and in words.
+//! The part of a plan that the command line chooses, as options and in words.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use fslab_report::{Cells, Choice};
 
 use super::{Args, quoted};
 
-/// A block is run again so often, unless the plan or the command line says otherwise.
+/// Default number of times that a block is repeated.
 pub const DEFAULT_RERUNS: u32 = 1;
 
 /// The options that choose, each with its words; `None` for one that is not given.
 type Options = [(&'static str, Option<String>); 6];
 
-/// What a comparison that is resumed was begun with.
+/// Returns the choice that a resumed comparison was started with.
 ///
 /// # Errors
-/// For an option that asks for something else.
+/// An option asks for something else.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
     let kept = options(&begun.cells, Some(begun.reruns_max), begun.work_parent.as_deref());
     let work_dir = args.work_dir.as_deref().map(|path| Choice::kept(path, samples));
@@ -40,7 +40,7 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
 
 const WORK_DIR: &str = "--work-dir";
 
-/// The options of a choice, in the order of the help.
+/// Returns the options of a choice, in the order of the help.
 fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Options {
     let rounds = cells.rounds.as_ref();
     [
@@ -56,7 +56,7 @@ fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Optio
     ]
 }
 
-/// An option that is given once a name; in which order says nothing.
+/// Returns an option that is given once for each name. The order of the names has no meaning.
 fn each(option: &str, names: &[String]) -> Option<String> {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
@@ -66,7 +66,7 @@ fn each(option: &str, names: &[String]) -> Option<String> {
 }
 
 impl Args {
-    /// What they choose of a plan.
+    /// Returns the choice that these arguments make of a plan.
     pub(super) fn choice(&self, plan: &Plan, samples: &Path) -> Result<Choice> {
         let reruns_max = self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS);
         let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
@@ -87,7 +87,7 @@ impl Args {
         }
     }
 
-    /// The options that choose, as they were given.
+    /// Returns the options that choose, as they were given.
     pub(super) fn chosen(&self) -> Vec<String> {
         let options = options(&self.cells(), self.reruns, self.work_dir.as_deref());
         options.into_iter().filter_map(|(_, words)| words).collect()

@@ -1,4 +1,4 @@
-//! Says what a comparison would do and how long it would take.
+//! Prints what a comparison would do and how long it would take.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// One round on a throw-away directory.
+/// Runs one round on a temporary directory.
 fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
     let parent = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let directory = tempfile::TempDir::with_prefix_in("fslab-trial-", &parent)
@@ -120,7 +120,7 @@ fn covered(over: &Over) -> String {
     }
 }
 
-/// The target and workload of every run in the least number of rounds.
+/// Returns the target and workload of every run in the minimum number of rounds.
 fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     let mut runs = Vec::new();
     for round in 0..plan.rounds {
@@ -136,7 +136,8 @@ fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     runs
 }
 
-/// Of the least number of rounds, with those of the second copy of the baseline.
+/// Returns the number of runs in the minimum number of rounds, with those of the second copy of the
+/// baseline.
 fn runs_in_all(plan: &Plan) -> usize {
     let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
     plan.rounds as usize * in_a_block * plan.workloads.len()

@@ -1,7 +1,7 @@
-//! How long runs of workloads took on this machine, remembered in the cache folder, so that a
-//! comparison can be said to take so long before it is run.
+//! Durations of earlier runs on this machine, kept in the cache folder, to estimate the duration of
+//! a comparison before it is run.
 //!
-//! A memory that can't be read or written costs nothing but the estimate.
+//! If this file can't be read or written, only the estimate suffers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,25 +11,25 @@ use fslab_compare::Plan;
 use fslab_report::sample::{self, Record};
 use serde::{Deserialize, Serialize};
 
-/// Seconds of a run, by what was run.
+/// Seconds of a run, by a key for its target and workload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Durations {
     seconds: BTreeMap<String, f64>,
 }
 
 impl Durations {
-    /// What is remembered.
+    /// Reads the recorded durations; empty if they can't be read.
     pub fn load() -> Self {
         let text = path().and_then(|path| fs::read_to_string(path).ok());
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
-    /// Seconds of one workload on one target of a plan, as of its last run anywhere.
+    /// Returns the seconds that one workload on one target of a plan took when it last ran.
     pub fn of(&self, plan: &Plan, target: &str, workload: &str) -> Option<f64> {
         self.seconds.get(&key(plan, target, workload)?).copied()
     }
 
-    /// Takes what the blocks of samples files say.
+    /// Records the durations from the blocks of a samples file.
     pub fn learn(&mut self, records: &[Record], plan: &Plan) {
         let blocks = records.iter().filter_map(|record| match record {
             Record::Block(block) => Some(block),
@@ -45,7 +45,7 @@ impl Durations {
     }
 }
 
-/// Remembers what a comparison took.
+/// Saves the durations of a comparison.
 pub(super) fn remember(samples: &Path, plan: &Plan) {
     let remember = || -> anyhow::Result<()> {
         let Some(path) = path() else { return Ok(()) };
@@ -59,8 +59,7 @@ pub(super) fn remember(samples: &Path, plan: &Plan) {
     }
 }
 
-/// What a run is known by: the target and the workload as the plan has them, with the size of
-/// images.
+/// Returns the key of a run: the target and the workload as in the plan, with the size of images.
 fn key(plan: &Plan, target: &str, workload: &str) -> Option<String> {
     let target = plan.targets.iter().find(|known| known.name == target)?;
     let workload = plan.workloads.iter().find(|known| known.label == workload)?;

@@ -1,4 +1,4 @@
-//! What `fslab-compare` must be told about layers: this binary mounts them.
+//! Lets `fslab-compare` use layers: this binary mounts them.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,13 +13,13 @@ use fslab_vfs::FileSystem;
 
 use crate::{layers, leaves};
 
-/// This binary, called again for every mount.
+/// This binary, which is called again for every mount.
 pub struct Binary {
     path: PathBuf,
 }
 
 impl Binary {
-    /// Finds itself.
+    /// Finds the path of this binary.
     pub fn new() -> Result<Self> {
         Ok(Self { path: std::env::current_exe().context("finding this programme")? })
     }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::Binary;
 
-    /// The layers of a target, in a list or in a command that calls this programme.
+    /// Returns the layers of a target, from its list or from a command that calls this program.
     fn layers(kind: &TargetKind) -> Vec<String> {
         match kind {
             TargetKind::Image { over: Over::Layers(layers), .. } => layers.clone(),
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// A wrong option would otherwise show as a target that is missing, hours later.
+    /// Otherwise a wrong option would show up as a missing target, hours later.
     #[test]
     fn the_stacks_of_all_plans_can_be_built() {
         let directory = Path::new("../../plans");

@@ -1,5 +1,5 @@
-//! Writes a plan for this machine: what it has is compared, what it lacks is there as a comment
-//! that says what is missing.
+//! Writes a plan for this machine. Targets that are possible here are compared; the others become
+//! comments that name what is missing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::leaves;
 
-/// What may be compared: the name of the target, the programme that makes or mounts it, whether it
-/// is mounted through FUSE, and what its table says.
+/// A possible target: its name, the program that makes or mounts it, whether it is mounted through
+/// FUSE, and the lines of its table.
 type Candidate = (&'static str, &'static str, bool, &'static [&'static str]);
 
 const LAZY: &str = r#"# Without these the kernel goes on writing inode tables after the first mount.
@@ -29,12 +29,12 @@ const CANDIDATES: &[Candidate] = &[
         "mergerfs over ext4",
         "mergerfs",
         true,
-        // It otherwise keeps 4 GiB free, of which an image has less.
+        // By default it keeps 4 GiB free, which is more than an image has.
         &[OVER, "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]\n"],
     ),
 ];
 
-/// File systems of the kernel among them.
+/// The file systems of the kernel among the candidates.
 const KERNELS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 pub(super) fn write(path: &Path) -> Result<()> {
@@ -51,7 +51,7 @@ pub(super) fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a plan for this machine depends on.
+/// Facts about this machine on which the plan depends.
 struct Machine {
     root: bool,
     loop_devices: bool,
@@ -79,8 +79,8 @@ impl Machine {
         }
     }
 
-    /// What is lacking for a target on an image. A module may be loaded at the mount, so that a
-    /// kernel which does not list the file system may know it all the same.
+    /// Returns the reason why a target on an image is impossible here, if there is one. It does not
+    /// ask whether the kernel lists the file system, because the mount may load a module.
     fn lacks(&self, (_, program, fuse, _): &Candidate) -> Option<String> {
         match self.lacks_images() {
             Some(why) => Some(why.to_owned()),
@@ -100,7 +100,7 @@ impl Machine {
     }
 }
 
-/// The whole plan.
+/// Returns the whole plan.
 fn plan(machine: &Machine) -> String {
     let mut targets: Vec<String> = Vec::new();
     for candidate @ (name, .., body) in CANDIDATES {
@@ -121,7 +121,7 @@ fn plan(machine: &Machine) -> String {
     format!("{}\n{}\n{}", head(machine), targets.join("\n"), workloads(machine))
 }
 
-/// A target, or a comment where something is lacking or speaks against it.
+/// Returns a target, or a comment if there is a reason to leave it out.
 fn target(name: &str, body: &str, lacks: Option<String>) -> String {
     let text = format!("[[target]]\nname = \"{name}\"\n{body}");
     let Some(why) = lacks else { return text };
@@ -197,8 +197,8 @@ mod tests {
         assert_eq!(names, expected, "{text}");
     }
 
-    /// What a machine has is in the plan, what it lacks is a comment that says why, and the plan
-    /// parses either way.
+    /// Targets that are possible on a machine are in the plan. Others are comments with the reason.
+    /// The plan parses either way.
     #[test]
     fn plans_for_machines() {
         check(

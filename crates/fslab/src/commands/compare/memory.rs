@@ -1,21 +1,21 @@
-//! Images in memory, for comparisons that must be quick: a disk would add its own noise.
+//! Images in memory, for comparisons that must be quick. A disk would add its own noise.
 
 use std::path::{Path, PathBuf};
 
 use fslab_compare::Plan;
 use fslab_compare::plan::ImagePlan;
 
-/// Where Linux keeps files in memory.
+/// The directory where Linux keeps files in memory.
 const DIRECTORY: &str = "/dev/shm";
 
 /// `f_type` of tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Memory must have room for this many images: a fresh one, an aged one, and the page cache.
+/// Memory must have room for this many images: a new one, an aged one, and the page cache.
 const IMAGES: u64 = 3;
 
-/// The directory for images in memory and what the report says of it; `None` where the plan has no
-/// images, or memory no room for them.
+/// Returns the directory for images in memory and a remark for the report. Returns `None` if the
+/// plan has no images, or if memory has no room for them.
 ///
 /// `reason` is the option that asks for it.
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
@@ -31,7 +31,8 @@ pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)>
     })
 }
 
-/// Memory that files may take; `None` where there is no directory for files in memory.
+/// Returns the bytes of memory that files may use; `None` if there is no directory for files in
+/// memory.
 pub fn free_bytes() -> Option<u64> {
     let directory = Path::new(DIRECTORY);
     let is_tmpfs =

@@ -1,4 +1,4 @@
-//! How far a comparison has come: a bar on a terminal, elsewhere a line every ten seconds.
+//! The progress of a comparison: a bar on a terminal, otherwise a line every ten seconds.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::progress::{INTERVAL, shown_time_left};
 
-/// Shows how many runs are done, and how long the rest takes at the rate so far.
+/// Shows the number of completed runs, and the remaining time at the rate so far.
 pub struct Progress {
     bar: ProgressBar,
     begun: Instant,
@@ -20,7 +20,7 @@ impl Progress {
     pub fn new() -> Self {
         let style = ProgressStyle::with_template("{bar:30} {msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        // There is nothing to draw before the number of runs is known.
+        // Nothing can be drawn before the number of runs is known.
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let now = Instant::now();
         Self { bar: bar.with_style(style), begun: now, shown: now }

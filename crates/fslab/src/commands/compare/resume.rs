@@ -1,5 +1,5 @@
-//! Goes on with a comparison that was interrupted or killed: what its samples file says of the
-//! plan, the seed, the rounds and the choice of cells is what is run, and where it says.
+//! Resumes a comparison that was interrupted or killed. The plan, the seed, the rounds, the choice
+//! of cells and the work directory are taken from its samples file.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
         plan = plan.with_command(first.workload_command.clone());
     }
     plan = plan.erasing(&args.erase);
-    // Of several sessions the last one knows best: it may have been asked for more rounds.
+    // The last session decides, because more rounds may have been asked for.
     let last = sample::sessions(&records).next_back().unwrap_or(first);
     (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);
     args.set_rounds(&mut plan);

@@ -43,7 +43,7 @@ impl Args {
         bail!("self-test: {}", missed.join("; "))
     }
 
-    /// The target that is named, or the baseline.
+    /// Returns the target named on the command line, or the baseline.
     fn target_to_test(&self, plan: &Plan) -> Result<TargetPlan> {
         let name = match &self.only_target[..] {
             [] => &plan.baseline,
@@ -58,7 +58,7 @@ impl Args {
     }
 }
 
-/// The folder of the samples, removed at the end unless it was asked for.
+/// The directory of the samples. It is removed at the end, unless the user asked for it.
 struct Made {
     directory: PathBuf,
     is_kept: bool,

@@ -1,4 +1,4 @@
-//! The checks. Each asks the machine itself, not a list of kernel versions.
+//! The checks. Each one tries the machine itself, instead of consulting a list of kernel versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use crate::commands::compare::memory;
 use crate::exit::one_line;
 use crate::{stack_context, units};
 
-/// The check without which nothing else matters.
+/// Name of the check that decides whether anything can be mounted.
 pub const TRIAL_MOUNT: &str = "trial mount";
 
-/// Comparisons are steadier with as many processors, so that harness and daemon have one each.
+/// Minimum number of processors for steady comparisons: one each for harness and daemon.
 const PROCESSORS_MIN: usize = 2;
 
-/// Memory for the images of a quick comparison.
+/// Memory that the images of a quick comparison need, in bytes.
 const QUICK_BYTES: u64 = 3 << 30;
 
 /// Runs all checks.
@@ -80,7 +80,7 @@ fn fuse_device() -> Finding {
     finding(Part::Mounts, "FUSE device", state, found).with_advice(advice)
 }
 
-/// Ordinary users mount through a program with the rights of root.
+/// Ordinary users mount through a program that has root's rights.
 fn helper() -> Finding {
     let (name, path) = ("helper of ordinary users", program("fusermount3"));
     let found = match &path {
@@ -92,7 +92,7 @@ fn helper() -> Finding {
     finding(Part::Mounts, name, state, found).with_advice(advice)
 }
 
-/// Mounts the null stack over a directory. Answers what the kernel granted, where that worked.
+/// Mounts the null stack over a directory. Returns what the kernel granted, if that worked.
 fn trial_mount() -> (Finding, Option<Granted>) {
     match mounted(&MountOptions::default()) {
         Ok(granted) => {
@@ -106,7 +106,7 @@ fn trial_mount() -> (Finding, Option<Granted>) {
     }
 }
 
-/// Mounts and unmounts; signals that would leave the mount behind wait meanwhile.
+/// Mounts and unmounts. Signals are deferred meanwhile, because they would leave the mount behind.
 fn mounted(options: &MountOptions) -> Result<Granted> {
     while_deferred(|| {
         let scratch = tempfile::tempdir().context("can't make a temporary directory")?;
@@ -143,7 +143,7 @@ fn of_granted(granted: &Granted) -> [Finding; 2] {
     [make(Part::Speed, "passthrough", passthrough), make(Part::Mounts, "id-mapped mounts", id_maps)]
 }
 
-/// Whether a mount that asks for id maps is granted them.
+/// Whether the kernel grants id maps to a mount that asks for them.
 fn wants_id_maps() -> bool {
     let options = MountOptions { id_maps: true, ..MountOptions::default() };
     mounted(&options).is_ok_and(|granted| granted.id_maps())
@@ -240,7 +240,7 @@ fn bounded_memory() -> Finding {
     }
 }
 
-/// Programs that some workloads and targets need.
+/// Checks for programs that some workloads and targets need.
 fn optional_tools() -> Vec<Finding> {
     let check = |name: &'static str| match program(name) {
         Some(path) => finding(Part::Comparisons, name, State::Yes, path.display().to_string()),
@@ -250,7 +250,7 @@ fn optional_tools() -> Vec<Finding> {
     ["fio", "bindfs", "mergerfs"].into_iter().map(check).collect()
 }
 
-/// A program in the usual directories, those of root included.
+/// Finds a program in the usual directories, including those of root.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);

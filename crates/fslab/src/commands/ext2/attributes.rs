@@ -1,4 +1,4 @@
-//! What a copied file keeps beside its bytes.
+//! The attributes that a copied file keeps.
 
 use std::ffi::OsString;
 
@@ -7,9 +7,9 @@ use fslab_vfs::{FileSystem, Ino, Permissions, Request, SetAttr, SetTime, Timesta
 
 /// Owner, permissions, times and extended attributes.
 pub(super) struct Attributes {
-    /// User and group, where they are kept: only root may give files away.
+    /// User and group, if they are kept. Only root may give files away.
     pub owner: Option<(u32, u32)>,
-    /// Symbolic links have none.
+    /// `None` for symbolic links.
     pub permissions: Option<Permissions>,
     pub accessed: Timestamp,
     pub modified: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Gives them to a file, in an order in which none undoes another.
+    /// Sets them on a file, in an order in which none undoes another.
     pub fn give_to(&self, target: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
         if let Some((uid, gid)) = self.owner {
             let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };

@@ -1,7 +1,7 @@
-//! `fslab ext2 capacity`: how many names the index of a directory holds before it is full.
+//! `fslab ext2 capacity`: counts the names that the index of a directory holds until it is full.
 //!
-//! The directory is one of the engine's, in memory, without a file system around it. With one
-//! level it is the first prototype of the index (Phillips 2001).
+//! The directory is one of the engine's, in memory, without a file system around it. With one level
+//! it is the first prototype of the index (Phillips 2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Bytes of the longest prefix. The number needs the rest of the name.
+/// Maximum length of the prefix in bytes. The number needs the rest of the name.
 const PREFIX_MOST: usize = 200;
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -57,17 +57,17 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
     size.ok_or_else(|| "must be 1024, 2048 or 4096".to_owned())
 }
 
-/// A directory that takes no further name.
+/// A full directory, which accepts no further name.
 struct Full {
     names: u64,
     leaves: u64,
-    /// Bytes of the leaves, and those that names take.
+    /// Bytes of the leaves, and the bytes of them that names use.
     bytes: u64,
     used: u64,
 }
 
 impl Args {
-    /// Fills a directory and prints how many names it took.
+    /// Fills a directory and prints the number of names.
     pub fn run(self) -> Result<()> {
         let full = self.fill()?;
         let share = full.used as f64 / full.bytes.max(1) as f64;
@@ -106,7 +106,7 @@ impl Args {
     }
 }
 
-/// Puts a name in; `false` where the directory is full.
+/// Adds a name; returns `false` if the directory is full.
 fn put(blocks: &mut VectorBlocks, name: &str) -> Result<bool> {
     let Search::Absent(vacancy) = find(blocks, name.as_bytes())? else {
         bail!("{name} is in the directory before it was put there");
@@ -127,8 +127,8 @@ mod tests {
         Args { levels, hash, block_size: block_size(bytes).unwrap(), prefix, json: false }
     }
 
-    /// The root has room for 508 leaves of 4 KiB; each holds 256 names of 16 bytes where all of it
-    /// is used, and half of them just after a split.
+    /// The root has room for 508 leaves of 4 KiB. A leaf holds 256 names of 16 bytes if it is full,
+    /// and half of them right after a split.
     #[test]
     fn one_level_is_full_when_its_root_is() {
         let full = args(1, "4096").fill().unwrap();

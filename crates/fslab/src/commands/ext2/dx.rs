@@ -1,4 +1,4 @@
-//! `fslab ext2 dx`: the index of a directory, drawn with how full its blocks are.
+//! `fslab ext2 dx`: draws the index of a directory and shows how full its blocks are.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ pub struct Args {
     path: PathBuf,
 }
 
-/// Cells of a bar.
+/// Number of characters in a bar.
 const CELLS: usize = 20;
 
 impl Args {
-    /// Draws the tree and sums it up.
+    /// Draws the tree and prints a summary.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let directory = image.find(&self.path)?;
@@ -72,7 +72,7 @@ fn draw(out: &mut impl Write, branch: &Branch) -> std::io::Result<()> {
     )
 }
 
-/// How full index blocks and leaves are on average.
+/// Sums for the average fill of index blocks and leaves: blocks, used and limit of each.
 #[derive(Default)]
 struct Sums {
     levels: usize,

@@ -31,7 +31,7 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// Prints the names, in the order of their bytes.
+    /// Prints the names in byte order.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let directory = image.find(&self.path)?;
@@ -77,7 +77,8 @@ fn attr_as_json(attr: &Attr) -> Value {
     })
 }
 
-/// The number of an inode in the image. The engine calls the root directory 1, ext2 calls it 2.
+/// Returns the number of an inode in the image. The root directory is 1 in the engine and 2 in
+/// ext2.
 fn inode_number(attr: &Attr) -> u64 {
     if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 }
 }
@@ -104,7 +105,7 @@ pub struct CatArgs {
 }
 
 impl CatArgs {
-    /// Writes the bytes.
+    /// Writes the bytes of the file.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         copy_out(&image, &self.path, &mut output())
@@ -135,7 +136,7 @@ pub struct StatArgs {
 }
 
 impl StatArgs {
-    /// Prints the attributes, the extended ones, and the extents.
+    /// Prints the attributes, the extended attributes and the extents.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let attr = image.find(&self.path)?;
@@ -232,15 +233,15 @@ impl PutArgs {
         let mode = source.metadata().with_context(|| shown.clone())?.permissions().mode();
         let image = Image::write(&self.image)?;
         let answer = put(&image, &mut source, mode & 0o777, &self.path);
-        // Closed also after a failure, so that the image is left in order.
+        // The image is closed even after a failure, so that it is left consistent.
         let closed = image.close();
         answer.with_context(|| format!("{shown} to {}", self.path.display()))?;
         closed
     }
 }
 
-/// The old file stays until the new one is whole: it is written without a name, which then takes
-/// the old one's place.
+/// Replaces a file. The old file stays until the new one is complete: that is written under a
+/// temporary name and then renamed.
 fn put(image: &Image, source: &mut dyn Read, mode: u32, path: &Path) -> Result<()> {
     let request = request();
     let (parent, name) = image.find_parent(path)?;

@@ -1,4 +1,4 @@
-//! `fslab ext2 info`: the parameters of a file system, and its free space.
+//! `fslab ext2 info`: shows the parameters of a file system, and its free space.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints it.
+    /// Prints the parameters.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let (superblock, groups) = (image.ext2.superblock(), image.ext2.groups());

@@ -1,5 +1,5 @@
-//! `fslab ext2 layout`: how contiguous the files of an image are, as one score and a table by size.
-//! The score is that of `fslab age score`.
+//! `fslab ext2 layout`: measures how contiguous the files of an image are, as one score and as a
+//! table by size. The score is that of `fslab age score`.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,8 +29,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints the scores: the share of blocks, each file's first left out, that directly follow
-    /// their predecessor. Files of one block have none.
+    /// Prints the scores. A score is the share of blocks that directly follow their predecessor;
+    /// the first block of each file is not counted. A file of one block has no score.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let block_bytes = u64::from(image.ext2.superblock().geometry().block_size.bytes_u32());

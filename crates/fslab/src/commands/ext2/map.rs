@@ -1,5 +1,5 @@
-//! The block map of an image as a picture: a row a group, a colour a file, so that what lies
-//! together looks so.
+//! Draws the block map of an image: one row for each group and one colour for each file, so
+//! contiguous files look contiguous.
 
 use fslab_chart::{Stripe, stripes};
 use fslab_ext2::{BlockNo, Ext2, Geometry, GroupNo};
@@ -8,7 +8,7 @@ use fslab_vfs::Extent;
 const METADATA: &str = "#444";
 const OTHER: &str = "#aaa";
 
-/// Blocks side by side in one colour.
+/// Adjacent blocks of one colour.
 struct Run {
     start: u32,
     end: u32,
@@ -23,9 +23,9 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Adds a file, in a colour of its own.
+    /// Adds a file in its own colour.
     pub(super) fn add(&mut self, extents: &[Extent], block: u64) {
-        // Neighbours differ most by the golden angle.
+        // Steps by the golden angle make the hues of successive files differ most.
         let hue = f64::from(self.files) * 137.508 % 360.0;
         self.files += 1;
         for extent in extents {
@@ -35,7 +35,7 @@ impl Map {
         }
     }
 
-    /// The picture, as an SVG.
+    /// Returns the picture as an SVG.
     pub(super) fn picture(mut self, ext2: &Ext2) -> anyhow::Result<String> {
         self.runs.sort_by_key(|run| run.start);
         let geometry = *ext2.superblock().geometry();
@@ -57,7 +57,7 @@ impl Map {
     }
 }
 
-/// The part of a run that lies in a group.
+/// Returns the part of a run that lies in a group.
 fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
     let start = geometry.first_block(group).0;
     let share = |block: u32| f64::from(block - start) / f64::from(geometry.blocks_per_group);
@@ -66,7 +66,8 @@ fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
     Stripe { row: group.0, from: share(run.start.max(start)), to: share(end), colour }
 }
 
-/// Runs of blocks in use in a group, in the colours of what is no file.
+/// Returns the runs of used blocks in a group, in the colours of metadata and of other blocks.
+/// Files are drawn over them.
 fn used(ext2: &Ext2, no: GroupNo) -> anyhow::Result<Vec<Run>> {
     let geometry = *ext2.superblock().geometry();
     let group = ext2.groups()[no.0 as usize];

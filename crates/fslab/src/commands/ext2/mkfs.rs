@@ -113,7 +113,7 @@ impl Args {
     }
 
     fn make(&self, options: &MkfsOptions) -> Result<()> {
-        // Before the file gets another size.
+        // This is checked before the size of the file changes.
         self.refuse_to_overwrite()?;
         self.set_size(options)?;
         let device = open_device(&self.image, false)?;
@@ -154,7 +154,7 @@ impl Args {
         })
     }
 
-    /// Refuses an image with a file system in it, unless it is to be lost.
+    /// Refuses an image that holds an ext2, ext3 or ext4 file system, unless `--force` is given.
     fn refuse_to_overwrite(&self) -> Result<()> {
         if self.force || !Part::parse(&self.image).file.exists() {
             return Ok(());
@@ -162,7 +162,7 @@ impl Args {
         refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)
     }
 
-    /// The size that the file is to be given; `None` where it keeps its own.
+    /// Returns the size to set for the file; `None` if it keeps its own.
     fn new_size(&self) -> Result<Option<Size>> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
@@ -182,7 +182,8 @@ impl Args {
         }
     }
 
-    /// Makes the file, or gives it another size, if there can be such a file system of that size.
+    /// Creates the file or sets its size, provided that such a file system of that size is
+    /// possible.
     fn set_size(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let Some(size) = self.new_size()? else { return Ok(()) };
@@ -215,13 +216,13 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// Sixteen bytes as an identity is written; random ones where none are given.
+/// Parses sixteen bytes written like a UUID; returns random bytes if no text is given.
 pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     let Some(text) = text else {
         let source = std::fs::File::open("/dev/urandom");
         source.and_then(|mut source| source.read_exact(&mut bytes)).context("no random numbers")?;
-        // Version 4, variant 1: random.
+        // Version 4, variant 1: a random UUID.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         return Ok(bytes);

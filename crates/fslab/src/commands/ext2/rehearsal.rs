@@ -1,5 +1,5 @@
-//! A device whose changes go to a temporary file, for `--dry-run`: an operation runs as it would,
-//! and the image stays as it is.
+//! A device whose changes go to a temporary file, for `--dry-run`. An operation runs as usual, but
+//! the image does not change.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,18 +12,18 @@ use parking_lot::RwLock;
 
 use crate::leaves::open_device;
 
-/// Bytes that are kept together once one of them was changed.
+/// Size of a page. A changed page is kept as a whole.
 const PAGE_BYTES: u64 = 4096;
 
-/// An image and the changes to it. Behind the end of the image are zeros.
+/// An image and the changes to it. Beyond the end of the image it reads as zeros.
 pub struct Rehearsal<D> {
     image: D,
     size: u64,
     changed: RwLock<Changed>,
 }
 
-/// Pages that were changed, in a file without a name, each where it is in the image: a file system
-/// that shrinks moves more than memory may hold.
+/// Changed pages, in a file without a name, each at its offset in the image. They are not in
+/// memory, because shrinking a file system may move more than memory holds.
 struct Changed {
     pages: BTreeSet<u64>,
     content: File,
@@ -31,7 +31,7 @@ struct Changed {
 
 impl Changed {
     fn nothing() -> Result<Self> {
-        // /tmp is often in memory.
+        // Not /tmp, which is often in memory.
         let directory = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let failed = || format!("can't make a temporary file in {}", directory.display());
         let content = tempfile::tempfile_in(&directory).with_context(failed)?;
@@ -39,8 +39,7 @@ impl Changed {
     }
 }
 
-/// Opens an image for reading, with so many bytes in the place of its own size where a size is
-/// given.
+/// Opens an image for reading. `size`, if given, replaces the size of the image.
 ///
 /// # Errors
 /// As [`open_device`].
@@ -51,7 +50,7 @@ pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevic
 }
 
 impl<D: BlockDevice> Rehearsal<D> {
-    /// A page as it is now.
+    /// Returns the current content of a page.
     fn page(&self, changed: &Changed, page: u64) -> fslab_vfs::Result<Vec<u8>> {
         let (mut bytes, start) = (vec![0; PAGE_BYTES as usize], page * PAGE_BYTES);
         if changed.pages.contains(&page) {
@@ -71,7 +70,7 @@ impl<D: BlockDevice> Rehearsal<D> {
         if is_inside { Ok(()) } else { Err(Errno::INVAL.into()) }
     }
 
-    /// Changes parts of pages: `change` gets a part, and where it begins in the range.
+    /// Changes parts of pages. `change` receives a part and its offset within the range.
     fn change(
         &self,
         offset: u64,
@@ -90,7 +89,8 @@ impl<D: BlockDevice> Rehearsal<D> {
     }
 }
 
-/// The pages of a range: the number, the part of it, and how much of the range lies before.
+/// Splits a range by pages. Yields the page number, the part within the page, and the bytes of the
+/// range before it.
 fn parts(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
     let end = offset + length;
     let pages = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);

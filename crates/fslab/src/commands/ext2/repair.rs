@@ -1,4 +1,4 @@
-//! `fslab ext2 repair`: repairs what `check` finds, as far as no data is lost by it.
+//! `fslab ext2 repair`: repairs what `check` finds, provided that no data is lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints a line for each repair, and for each problem that is left.
+    /// Prints a line for each repair, and for each remaining problem.
     pub fn run(self) -> Result<()> {
         let shown = self.image.display().to_string();
         let device: Arc<dyn BlockDevice> = match self.dry_run {

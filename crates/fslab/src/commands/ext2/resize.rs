@@ -1,4 +1,4 @@
-//! `fslab ext2 resize`: makes a file system larger or smaller.
+//! `fslab ext2 resize`: grows or shrinks a file system.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Resizes the file system to the size that is asked for, or to that of its file or device.
+    /// Resizes the file system to the requested size, or to the size of its file or device.
     pub fn run(self) -> Result<()> {
         let shown = self.image.display().to_string();
         if self.dry_run {
@@ -53,7 +53,7 @@ impl Args {
         Ok(())
     }
 
-    /// Does all of it in memory.
+    /// Resizes a rehearsal of the image, whose changes go to a temporary file.
     fn rehearse(&self) -> Result<Resized> {
         let present = open_device(&self.image, true)?.size();
         match self.size.map(|size| size.bytes()) {
@@ -72,7 +72,7 @@ impl Args {
         }
     }
 
-    /// First the file system, then the file, if it is one of its own.
+    /// Shrinks the file system, and then the file, if the image is a whole file.
     fn make_smaller(&self, device: Arc<dyn BlockDevice>, wanted: u64) -> Result<Resized> {
         let resized = shrink(&device, wanted)?;
         if self.is_whole_file() {
@@ -82,9 +82,9 @@ impl Args {
     }
 
     fn make_larger(&self, device: impl BlockDevice, wanted: Option<u64>) -> Result<Resized> {
-        // A file that can't be used keeps its size.
+        // A file without a writable file system keeps its size.
         Superblock::read(&device)?.check_writable()?;
-        // The size of the device was taken when it was opened.
+        // The size of the device was determined when it was opened, so it is opened again.
         drop(device);
         if let Some(wanted) = wanted {
             if !self.is_whole_file() {

@@ -1,5 +1,5 @@
-//! `fslab ext2 import` from a tar archive: ustar, GNU and pax headers, as GNU tar, bsdtar and
-//! container images have them. Nothing is written above the target, and no link is followed.
+//! `fslab ext2 import` from a tar archive. It reads ustar, GNU and pax headers, as GNU tar, bsdtar
+//! and container images write them. Nothing is written above the target, and no link is followed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -18,13 +18,13 @@ use super::attributes::Attributes;
 use super::walk::{PIECE_BYTES, request};
 use crate::exit::Code;
 
-/// Runs of zeros at least this long become holes in files that were sparse.
+/// In a sparse file, runs of zeros of this length become holes.
 const HOLE_BYTES: usize = 4096;
 
-/// What introduces an extended attribute among the records of pax headers.
+/// Prefix of the pax records that hold extended attributes.
 const XATTR_RECORD: &str = "SCHILY.xattr.";
 
-/// Makes what an archive holds below a directory. What was made before a failure stays.
+/// Creates the content of an archive below a directory. Files made before a failure stay.
 pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Result<()> {
     let request = request();
     let keep_owner = request.credentials.uid == 0;
@@ -36,7 +36,8 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let mut is_first = true;
     for entry in archive.entries().context("can't read the archive")? {
         let mut entry = match entry {
-            // The library says which bytes it did not understand, whatever they are.
+            // The tar library describes the bytes that it did not understand, so this error means
+            // "not an archive".
             Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
             entry => entry.context("the archive is damaged or cut off")?,
         };
@@ -52,9 +53,10 @@ struct Unpacker<'a> {
     root: Ino,
     request: Request,
     keep_owner: bool,
-    /// What this archive made and may hold again: the later of two members of a name counts.
+    /// Inodes that this archive made. A later member of the same name replaces them.
     made: HashSet<Ino>,
-    /// Filling a directory changes its times, and forbidding to write it would stop that.
+    /// Attributes that are set at the end: filling a directory changes its times, and it may be
+    /// read-only afterwards.
     directories: Vec<(Ino, Attributes)>,
 }
 
@@ -96,12 +98,12 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// The directory that a member lies in, made where the archive has not named it.
+    /// Returns the directory of a member; creates directories that the archive has not named.
     fn parents(&self, names: &[OsString]) -> Result<Ino> {
         names.iter().try_fold(self.root, |at, name| self.directory(at, Name::new(name)?))
     }
 
-    /// A directory that is made if it is not there; one is never replaced.
+    /// Returns a directory, creating it if needed. An existing directory is never replaced.
     fn directory(&self, parent: Ino, name: Name<'_>) -> Result<Ino> {
         match self.target.lookup(&self.request, parent, name) {
             Ok(found) if found.attr.kind == FileKind::Directory => Ok(found.attr.ino),
@@ -113,7 +115,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Removes what this archive made before under the name.
+    /// Removes an earlier member of this archive that has the same name.
     fn make_way(&mut self, parent: Ino, name: Name<'_>) -> Result<()> {
         let found = match self.target.lookup(&self.request, parent, name) {
             Ok(found) => found.attr,
@@ -127,7 +129,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// A further name of a member, which comes before it in the archive.
+    /// Adds another name to a member, which must precede it in the archive.
     fn link(&self, entry: &Entry<'_, impl Read>, parent: Ino, name: Name<'_>) -> Result<()> {
         let path = entry.link_name()?.context("a hard link that names nothing")?;
         let mut at = self.root;
@@ -205,7 +207,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// What is made by mknod, and the number of a device.
+/// Returns the kind of file for mknod, and the device number.
 fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u32)> {
     let device = || -> Result<u32> {
         let header = entry.header();
@@ -223,7 +225,7 @@ fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u
     }
 }
 
-/// The names of a member from the root of the archive on.
+/// Returns the names on a member's path, starting at the root of the archive.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -267,7 +269,7 @@ impl Records {
         Some(self.text(key)?.and_then(parse))
     }
 
-    /// Seconds since 1970 with a fraction, before it with a minus.
+    /// Parses seconds since 1970 with a fraction; negative for times before 1970.
     fn time(&self, key: &str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(key).transpose()? else { return Ok(None) };
         let wrong = || format!("{key} is no time: {text}");
@@ -276,7 +278,7 @@ impl Records {
         let digits = format!("{fraction:0<9}");
         let nanoseconds: u32 = digits.get(..9).with_context(wrong)?.parse().with_context(wrong)?;
         let before = text.starts_with('-') && nanoseconds > 0;
-        // A time before 1970 is the second before it and what has passed since.
+        // A time before 1970 is stored as the second before it plus a fraction.
         let (seconds, nanoseconds) = if before {
             (seconds - 1, 1_000_000_000 - nanoseconds)
         } else {

@@ -1,6 +1,6 @@
-//! `fslab ext2 import` and `export`: whole trees, between a directory of the host and an image.
+//! `fslab ext2 import` and `export`: copy whole trees between a directory of the host and an image.
 //!
-//! Both sides are file systems of the house, and each keeps beneath its root: the host's side opens
+//! Both sides are file systems of fslab, and each stays below its root. The host's side opens
 //! nothing by a path and follows no link.
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// Copies the tree in. What was copied before a failure stays, and the image is in order.
+    /// Copies the tree in. Files copied before a failure stay, and the image is left consistent.
     pub fn run(self) -> Result<()> {
         let source = Source::open(&self.source)?;
         let image = Image::write(&self.image)?;
@@ -51,7 +51,7 @@ impl ImportArgs {
     }
 }
 
-/// Where a tree comes from.
+/// The source of a tree.
 enum Source {
     Directory(Box<HostFs>),
     Archive(Box<dyn Read>),
@@ -90,7 +90,7 @@ pub struct ExportArgs {
 }
 
 impl ExportArgs {
-    /// Copies the tree out. Owners are kept where root asks.
+    /// Copies the tree out. Owners are kept if the caller is root.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let source = image.find(&self.source)?;
@@ -109,13 +109,13 @@ struct Copier<'a> {
     source: &'a dyn FileSystem,
     target: &'a dyn FileSystem,
     request: Request,
-    /// Files with several names, by the first that was copied.
+    /// The copies of files with several names, by source inode.
     linked: HashMap<Ino, Ino>,
-    /// Only root may give files away.
+    /// Whether owners are kept. Only root may give files away.
     keep_owner: bool,
 }
 
-/// A directory whose entries are to be copied.
+/// A directory whose entries are still to be copied.
 struct Pending {
     from: Ino,
     to: Ino,
@@ -129,7 +129,8 @@ impl<'a> Copier<'a> {
         Self { source, target, request, linked: HashMap::new(), keep_owner }
     }
 
-    /// Copies what a directory holds, in the order of names, so that equal trees give equal images.
+    /// Copies the content of a directory in the order of names, so that equal trees make equal
+    /// images.
     fn copy(&mut self, from: Ino, to: Ino, path: &Path) -> Result<()> {
         let mut pending = vec![Pending { from, to, path: path.to_owned() }];
         let mut finished = Vec::new();
@@ -144,14 +145,15 @@ impl<'a> Copier<'a> {
                 }
             }
         }
-        // Filling a directory changes its times, and forbidding to write it would stop that.
+        // Attributes of directories are set at the end: filling a directory changes its times, and
+        // it may be read-only afterwards.
         for (to, attr) in finished.into_iter().rev() {
             self.attributes(&attr, to)?;
         }
         Ok(())
     }
 
-    /// Copies one name; answers a directory that is to be filled.
+    /// Copies one name. Returns a directory that still needs to be filled.
     fn entry(&mut self, parent: &Pending, name: &OsStr) -> Result<Option<(Attr, Ino)>> {
         let name = Name::new(name)?;
         let attr = self.source.lookup(&self.request, parent.from, name)?.attr;
@@ -178,7 +180,7 @@ impl<'a> Copier<'a> {
         let mode = attr.kind.mode_bits() | 0o700;
         let made = match attr.kind {
             FileKind::Directory => match self.target.mkdir(request, parent, name, 0o700) {
-                // As lost+found, which every image has.
+                // For example lost+found, which every image has.
                 Err(error) if error.errno() == Errno::EXIST => {
                     self.target.lookup(request, parent, name)?
                 }

@@ -1,4 +1,4 @@
-//! `fslab ext2 undelete`: lists deleted files whose bytes are still there, and gets them back.
+//! `fslab ext2 undelete`: lists deleted files and recovers those whose blocks are still free.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

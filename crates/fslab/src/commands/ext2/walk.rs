@@ -1,4 +1,4 @@
-//! Finding a file of an image by its path, and reading and writing files as the calling user.
+//! Finds a file of an image by its path; reads and writes files as the calling user.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,10 +13,10 @@ use fslab_vfs::{Attr, Credentials, Errno, FileSystem, Ino, Name, Request, Timest
 
 use crate::leaves;
 
-/// Bytes that are copied at once.
+/// Number of bytes copied at once.
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// An image, opened for one tool; written back by [`Image::close`].
+/// An image, opened for one tool. [`Image::close`] writes it back.
 pub struct Image {
     pub ext2: Ext2,
 }
@@ -35,7 +35,7 @@ impl Image {
         Ok(self.ext2.shutdown()?)
     }
 
-    /// Links are not followed: a tool shows what is there.
+    /// Finds a file by its path. Links are not followed, so that tools show the links themselves.
     pub fn find(&self, path: &Path) -> Result<Attr> {
         let request = request();
         let mut at = self.ext2.getattr(&request, Ino::ROOT, None)?;
@@ -51,7 +51,7 @@ impl Image {
         Ok(at)
     }
 
-    /// The directory of a path, and the last name.
+    /// Returns the directory of a path, and the last name.
     pub fn find_parent(&self, path: &Path) -> Result<(Attr, OsString)> {
         let mut names = names(path);
         let Some(last) = names.pop() else {
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// The names of a path from the root of the image; `..` goes up, and not above the root.
+/// Returns the names of a path from the root of the image. `..` goes up, but not above the root.
 fn names(path: &Path) -> Vec<OsString> {
     let mut names: Vec<OsString> = Vec::new();
     for component in path.components() {
@@ -74,7 +74,7 @@ fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-/// The names in a directory but `.` and `..`, in the order of their bytes.
+/// Returns the names in a directory in byte order, without `.` and `..`.
 pub fn list(
     source: &dyn FileSystem,
     request: &Request,
@@ -93,7 +93,7 @@ pub fn list(
     Ok(names)
 }
 
-/// The extended attributes of a file.
+/// Returns the extended attributes of a file.
 pub fn extended(
     source: &dyn FileSystem,
     request: &Request,
@@ -108,7 +108,7 @@ pub fn extended(
     names.map(pair).collect()
 }
 
-/// Copies what `read` answers for each offset, until that is nothing.
+/// Copies what `read` returns for each offset, until it returns 0 bytes.
 pub fn copy_out(
     target: &mut dyn Write,
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,
@@ -125,7 +125,7 @@ pub fn copy_out(
     }
 }
 
-/// Makes a file of the host that is not there. It does not stay where it can't be filled.
+/// Creates a file on the host, which must not exist yet. If `fill` fails, the file is removed.
 pub fn make_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let shown = path.display().to_string();
     let mut file = File::create_new(path).with_context(|| shown.clone())?;
@@ -136,7 +136,7 @@ pub fn make_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Res
     answer.and_then(|()| Ok(file.sync_all()?)).context(shown)
 }
 
-/// A request of the calling user, now.
+/// Returns a request of the calling user with the current time.
 pub fn request() -> Request {
     Request {
         credentials: Credentials {

@@ -1,8 +1,8 @@
-//! Starting the daemon, and telling who started it how that went.
+//! Starts the daemon, and reports to the starter whether the mount works.
 //!
 //! The daemon is this program again, with its standard output as a pipe to the starter. It writes
-//! one line when the mount works and then lets go of terminal and pipe. If it fails before, its
-//! message has gone to the shared standard error and its exit code becomes the starter's.
+//! one line when the mount works, and then detaches from the terminal and the pipe. If it fails
+//! earlier, its message is on the shared standard error, and its exit code becomes the starter's.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,8 @@ const READY: &str = "ready";
 pub fn start() -> Result<()> {
     let program = std::env::current_exe().context("can't find this program")?;
     let arguments = super::super::fstab::translate(std::env::args_os().collect());
-    // The first two are the program and the subcommand; behind `--` options would be names.
+    // The first two are the program and the subcommand. `--daemon` comes right after them, because
+    // after `--` it would be a file name.
     let mut daemon = Command::new(program)
         .args(["mount", "--daemon"])
         .args(arguments.into_iter().skip(2))
@@ -35,14 +36,14 @@ pub fn start() -> Result<()> {
     }
     let status = daemon.wait().context("can't wait for the daemon")?;
     match status.code() {
-        // It has said why.
+        // The daemon has reported the reason.
         Some(code) => std::process::exit(code),
         None => bail!("the daemon ended before the mount worked: {status}"),
     }
 }
 
-/// Called in the daemon when the mount works: reports, and leaves the terminal. Messages go to the
-/// file from here on, or to the system's log.
+/// Called in the daemon when the mount works: reports that, and detaches from the terminal. From
+/// here on, messages go to the file, or else to the system log.
 pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't leave the working directory")?;
@@ -59,12 +60,12 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     Ok(())
 }
 
-/// Called in a supervisor: signals of the terminal are not for it.
+/// Called in a supervisor, which must not receive the signals of the terminal.
 pub fn leave_session() -> Result<()> {
     rustix::process::setsid().map(drop).context("can't leave the terminal's session")
 }
 
-/// Called in a daemon that has taken over, whose terminal an earlier one has left.
+/// Called in a daemon that has taken over. An earlier daemon has already left the terminal.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't leave the working directory")?;
     match log {

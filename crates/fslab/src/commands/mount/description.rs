@@ -1,4 +1,4 @@
-//! What a daemon answers to `fslab status`: what it serves, how, and since when.
+//! The daemon's answer to `fslab status`: what it serves, how, and since when.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,10 +10,10 @@ use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
 
-/// The layer without which released files show no content.
+/// The layer without which released files read as zeros.
 const TIER: &str = "tier";
 
-/// The word under which a daemon is asked.
+/// The name of the daemon's service that answers.
 pub const SERVICE: &str = "status";
 
 /// A mount as its daemon describes it.
@@ -25,19 +25,19 @@ pub struct Description {
     pub pid: u32,
     /// When this daemon began to serve it, in seconds since 1970.
     pub since: u64,
-    /// The layers, top first, each as `fslab mount -l` takes it.
+    /// The layers, top first, each in the form that `fslab mount -l` takes.
     pub layers: Vec<String>,
     /// The lower file system.
     pub lower: String,
-    /// How it is served, such as `read-only`, `writeback`, `keep` and `io_uring`.
+    /// Modes, such as `read-only`, `writeback`, `keep` and `io_uring`.
     pub modes: Vec<String>,
     /// The cautions that `fslab mount` printed.
     pub cautions: Vec<String>,
 }
 
 impl Description {
-    /// Of a mount that this process serves from now on. It looks at the lower directory: where the
-    /// mount is over that directory itself, it should be called before there is the mount.
+    /// Describes a mount that this process serves from now on. This reads the lower directory. If
+    /// the mount point is that directory itself, call this before mounting.
     pub fn new(stack: &Stack) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -51,7 +51,7 @@ impl Description {
         }
     }
 
-    /// The same description with the modes that were asked for or granted.
+    /// Returns the same description with the modes that were requested or granted.
     pub fn served(self, options: &MountOptions, granted: &Granted) -> Self {
         let modes = [
             ("read-only", options.read_only),
@@ -64,14 +64,14 @@ impl Description {
     }
 }
 
-/// The lower file system, by an absolute path where it is a directory or an image.
+/// Returns the lower file system. A directory or an image has an absolute path.
 fn absolute(leaf: &Leaf) -> String {
     let leaf = match leaf {
         Leaf::Directory(path) => path.canonicalize().ok().map(Leaf::Directory),
         Leaf::Foreign(spec, argument) => {
             let (image, _) = leaves::image_and_options(argument);
             let options = &argument[image.as_os_str().len()..];
-            // Memory, and a part of an image, are shown as they were given.
+            // Memory, and a part of an image, are shown as given.
             let image = image.canonicalize().ok();
             image.map(|image| Leaf::Foreign(spec, format!("{}{options}", image.display())))
         }
@@ -81,7 +81,7 @@ fn absolute(leaf: &Leaf) -> String {
     leaf.to_string()
 }
 
-/// What users of a stack must know, each as one line.
+/// Returns the cautions for users of a stack, one line each.
 fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
     let layers = layers.filter_map(|spec| {
@@ -92,7 +92,7 @@ fn cautions(stack: &Stack) -> Vec<String> {
     layers.chain(leaf).chain(tier_without_its_layer(stack)).collect()
 }
 
-/// A tree of a tier that is mounted without its layer shows released files as zeros.
+/// Returns a caution for a tree of a tier that is mounted without the tier layer.
 fn tier_without_its_layer(stack: &Stack) -> Option<String> {
     let root = stack.leaf.directory()?;
     let name = Marks::of_this_process().tree_name();

@@ -1,6 +1,6 @@
-//! How a daemon ended, for those who unmounted: `fslab umount` connects to a socket before it
-//! unmounts, and reads one line when the daemon is about to end. If the connection ends without a
-//! line, the daemon was killed.
+//! Reports how a daemon ended. `fslab umount` connects to a socket before it unmounts, and reads
+//! one line when the daemon is about to end. If the connection ends without a line, the daemon was
+//! killed.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::exit::one_line;
 use crate::runtime::{ENDING, Socket};
 
-/// The line that says that everything was written back.
+/// The line for success: everything was written back.
 pub const DONE: &str = "done";
 
-/// A reader that does not read is not waited for.
+/// A reader that does not read is dropped after this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The readers of one mount.
+/// The waiting readers of one mount.
 pub struct Ending {
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -32,18 +32,18 @@ struct Waiting {
 }
 
 impl Ending {
-    /// Lets readers connect from now on; `directory` is from
+    /// Accepts readers from now on. `directory` is from
     /// [`runtime::prepare`](crate::runtime::prepare).
     ///
     /// # Errors
-    /// Where the socket or the thread can't be made.
+    /// The socket or the thread can't be made.
     pub fn offer(device: (u32, u32), directory: &Path) -> Result<(Self, Socket)> {
         let (socket, listener) = Socket::listen(directory, device, ENDING)?;
         listener.set_nonblocking(true)?;
         let asked = listener.try_clone()?;
         let waiting = Arc::new(Mutex::new(Waiting { listener, readers: Vec::new() }));
         let accepting = Arc::clone(&waiting);
-        // The descriptor's clone is only waited on.
+        // The clone of the descriptor is only polled.
         let accept = move || {
             while wait_for_reader(&asked) {
                 accepting.lock().accept();
@@ -53,7 +53,7 @@ impl Ending {
         Ok((Self { waiting }, socket))
     }
 
-    /// Tells all readers; to be called last.
+    /// Sends the outcome to all readers. Call this last.
     pub fn tell(&self, outcome: &Result<()>) {
         let line = outcome.as_ref().map_or_else(one_line, |()| DONE.to_owned());
         let mut waiting = self.waiting.lock();
@@ -66,7 +66,7 @@ impl Ending {
     }
 }
 
-/// `false` where there will be no reader any more.
+/// Waits until a reader connects. Returns `false` if that is no longer possible.
 fn wait_for_reader(listener: &UnixListener) -> bool {
     loop {
         match poll(&mut [PollFd::new(listener, PollFlags::IN)], None::<&Timespec>) {
@@ -77,7 +77,7 @@ fn wait_for_reader(listener: &UnixListener) -> bool {
 }
 
 impl Waiting {
-    /// Takes up readers that have come, and drops those that have left.
+    /// Accepts waiting readers, and drops readers that have left.
     fn accept(&mut self) {
         self.readers.retain(|reader| !has_left(reader));
         loop {
@@ -89,7 +89,7 @@ impl Waiting {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::debug!(%error, "a reader can't be taken up");
-                    // Not at once again, where there are no descriptors.
+                    // If there are no descriptors, an immediate retry would fail too.
                     return std::thread::sleep(Duration::from_millis(10));
                 }
             }

@@ -1,5 +1,5 @@
-//! Where the messages of a mount go: to standard error, and, of a daemon that has left its
-//! terminal, to the system's log.
+//! Destinations for the messages of a mount: standard error, or the system log once a daemon has
+//! left its terminal.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -14,23 +14,23 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Which messages are shown where `FSLAB_LOG` does not say otherwise.
+/// The log level if `FSLAB_LOG` does not set one.
 const DEFAULT: &str = "warn";
 
-/// Where syslogd or journald takes messages, one a datagram (RFC 3164).
+/// The socket where syslogd or journald accepts messages, one per datagram (RFC 3164).
 const SYSTEM_LOG: &str = "/dev/log";
 
-/// The facility of daemons, as a syslog priority counts it.
+/// The facility of daemons in a syslog priority.
 const DAEMON: u8 = 3 << 3;
 
-/// Set once, when a daemon has left its terminal.
+/// Set once a daemon has left its terminal.
 static LOG: OnceLock<SystemLog> = OnceLock::new();
 
 /// Whether messages go to a file.
 static IS_FILE: AtomicBool = AtomicBool::new(false);
 
-/// Starts messages. Colours are for terminals: where messages will leave it, for a file or the
-/// system's log, what is said before has none either.
+/// Starts logging. If messages will later go to a file or the system log, even the first ones have
+/// no colours, which are for terminals.
 pub fn start(leave_the_terminal: bool) {
     let is_coloured =
         io::stderr().is_terminal() && !leave_the_terminal && crate::output::may_have_colour();
@@ -46,13 +46,13 @@ pub fn start(leave_the_terminal: bool) {
     }
 }
 
-/// From here on messages go to a file, and have their times.
+/// Records that messages go to a file from now on, where they have their times.
 pub fn go_to_a_file() {
     IS_FILE.store(true, Ordering::Relaxed);
 }
 
-/// The line of a message: for people at a terminal as any other program writes it, in a file with
-/// time and level. The system's log has both by itself.
+/// Formats a message as a line. In a file it has the time and the level. The system log adds both
+/// itself. On a terminal it looks like the message of any other program.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// What stands before a message.
+/// The prefix of a message.
 fn word(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error: ",
@@ -98,10 +98,10 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-/// From here on messages go to the system's log, if there is one.
+/// Sends later messages to the system log, if there is one.
 pub fn go_to_the_system_log() {
     if let Some(log) = SystemLog::at(Path::new(SYSTEM_LOG)) {
-        // Set before, it is the same.
+        // If it is already set, that log is the same.
         let _same = LOG.set(log);
     }
 }
@@ -109,7 +109,7 @@ pub fn go_to_the_system_log() {
 /// Makes a writer for each message.
 struct Messages;
 
-/// One message.
+/// Writes one message.
 struct Message(Level);
 
 impl<'a> MakeWriter<'a> for Messages {
@@ -136,7 +136,7 @@ impl Write for Message {
     }
 }
 
-/// A way to the system's log.
+/// A connection to the system log.
 struct SystemLog {
     path: PathBuf,
     socket: UnixDatagram,
@@ -149,8 +149,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// A message that is not taken at once is lost: nobody waits for the log, least of all a mount
-    /// that it may write to. It is found by its path each time, because it may be started anew.
+    /// Sends a message. A message that is not accepted at once is lost. Nobody waits for the log,
+    /// least of all a mount that the log may write to. The log is found by its path each time,
+    /// because it may be restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();
@@ -158,7 +159,7 @@ impl SystemLog {
     }
 }
 
-/// What syslog calls error, warning, informational and debug.
+/// The severity in syslog's numbers: error, warning, informational or debug.
 fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -1,5 +1,5 @@
-//! Telling a service manager that the mount works: one message to the socket that it names in
-//! `NOTIFY_SOCKET`, as sd_notify(3) describes it. Without that variable nobody wants to know.
+//! Notifies a service manager that the mount works. It sends one message to the socket named in
+//! `NOTIFY_SOCKET`, as described in sd_notify(3). Without that variable, nobody is notified.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Says that the service is ready, to whoever started it and asked to be told.
+/// Reports that the service is ready, if the service manager asked for that.
 pub fn ready() -> Result<()> {
     match std::env::var_os(VARIABLE) {
         Some(socket) if !socket.is_empty() => send(&socket)

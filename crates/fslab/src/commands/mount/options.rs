@@ -1,4 +1,4 @@
-//! The options after `-o`.
+//! The mount options (`-o`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::parse_layer;
 use crate::commands::mount_options::NAMES;
 use crate::exit::Code;
 
-/// The list for `--help`.
+/// The list of options for `--help`.
 pub const HELP: &str = "\
 Mount options (-o):
   ro, rw                    mount read-only or for writing [rw]
@@ -43,35 +43,36 @@ Mount options (-o):
   log=FILE                  append messages of the daemon to a file instead of the system log
 Options for mount(8) itself (defaults, auto, user, nofail, x-...) are ignored.";
 
-/// Deaths of daemons within a minute after which a kept mount is given up.
+/// Default number of daemon deaths within a minute after which a kept mount is given up.
 const DEATHS_MAX: usize = 5;
 
-/// What was asked with `-o`.
+/// The options given with `-o`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// For the mount itself.
+    /// Options for the mount itself.
     pub mount: MountOptions,
     /// Layers, top first.
     pub layers: Vec<LayerChoice>,
-    /// Mount over a directory that holds something.
+    /// Mount over a directory that is not empty.
     pub non_empty: bool,
-    /// Take the place of a mount whose daemon died.
+    /// Replace a mount whose daemon died.
     pub replace: bool,
-    /// Whether the kernel is to collect writes, where that was said.
+    /// Whether the kernel should collect writes; `None` if not specified.
     pub writeback: Option<bool>,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
-    /// How many daemons of a kept mount may die within a minute.
+    /// Number of daemon deaths within a minute after which a kept mount is given up.
     pub deaths_max: usize,
-    /// Where messages go once the daemon runs.
+    /// The file for messages of the running daemon.
     pub log: Option<PathBuf>,
 }
 
 impl Options {
-    /// Reads the options of any number of `-o`.
+    /// Parses the options of any number of `-o`.
     ///
     /// # Errors
-    /// Names the option. Unknown ones pass with `sloppy`, as mount(8) asks for.
+    /// An option is invalid; the error names it. With `sloppy` (see mount(8)), unknown options are
+    /// ignored.
     pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
         let mut options = Self { busy_timeout: Duration::from_secs(3), ..Self::default() };
         let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
@@ -103,7 +104,7 @@ impl Options {
         Ok(())
     }
 
-    /// Answers `false` for an option that isn't known.
+    /// Returns `false` for an unknown option.
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<bool> {
         let mount = &mut self.mount;
         match (key, value) {
@@ -155,7 +156,7 @@ impl Options {
     }
 }
 
-/// Options that stand in /etc/fstab for mount(8) or systemd and mean nothing here.
+/// Whether an option in /etc/fstab is for mount(8) or systemd, and has no meaning here.
 fn is_for_mount_8(key: &str) -> bool {
     const NAMES: &str = "defaults auto noauto user nouser users group owner nofail _netdev comment \
                          nostrictatime nolazytime";

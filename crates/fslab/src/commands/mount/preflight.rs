@@ -1,4 +1,4 @@
-//! What must be right before anything is mounted.
+//! Checks before anything is mounted.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use rustix::io::Errno;
 
 use crate::commands::places;
 
-/// Where a mount is to be, and over what.
+/// The mount point and the lower file system of a mount.
 pub struct Places<'a> {
-    /// What it lies over.
+    /// The lower file system.
     pub lower: &'a Leaf,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: &'a Path,
-    /// What is there already, and is to be replaced.
+    /// The dead mount at the mount point that is to be replaced.
     pub dead: Option<&'a DeadMount>,
 }
 
 impl Places<'_> {
-    /// Checks both against each other and against what is there.
+    /// Checks both against each other and against the present state.
     ///
     /// # Errors
     /// One line that names the place and what to do.
@@ -51,11 +51,11 @@ impl Places<'_> {
         if non_empty || self.dead.is_some() { Ok(()) } else { unused(&target) }
     }
 
-    /// Checks that no layer writes into what is mounted: it would wait for itself, or fill the tree
-    /// with what it writes about the tree.
+    /// Checks that no layer writes into the mounted tree. It would wait for itself, or fill the
+    /// tree with its own records.
     ///
     /// # Errors
-    /// One line that names layer, option and place.
+    /// One line that names the layer, the option and the place.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
         let mut outer = vec![("the mount point", self.mount_point)];
         outer.extend(self.lower.directory().map(|path| (LOWER_ROLE, path.as_path())));
@@ -87,7 +87,7 @@ impl Places<'_> {
     }
 }
 
-/// What the lower directory is called in messages.
+/// The name of the lower directory in messages.
 const LOWER_ROLE: &str = "the lower directory";
 
 fn directory(path: &Path, role: &str) -> Result<PathBuf> {
@@ -111,7 +111,7 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     }
 }
 
-/// What the present user can do about a dead mount.
+/// Returns advice for the present user about a dead mount.
 fn advice(path: &Path) -> String {
     let shown = path.display();
     let own = rustix::process::geteuid().as_raw();
@@ -127,8 +127,9 @@ fn advice(path: &Path) -> String {
     }
 }
 
-/// The daemon could serve nothing of a directory that it can't enter (one that it can't list serves
-/// what is asked for by name), and the helper of ordinary users mounts where they may write.
+/// Checks the access to a directory. The daemon must be able to enter the lower directory; if it
+/// can't list it, it still serves files by name. The helper of ordinary users requires a writable
+/// mount point.
 fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     match rustix::fs::access(path, wanted) {
         Err(error) if error == Errno::ACCESS || error == Errno::ROFS => bail_as!(
@@ -142,7 +143,7 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     }
 }
 
-/// One place inside the other would serve itself through itself.
+/// Checks that neither place is inside the other, because the mount would then serve itself.
 fn apart(source: &Path, target: &Path) -> Result<()> {
     let (lower, point) = (source.display(), target.display());
     if source.starts_with(target) {

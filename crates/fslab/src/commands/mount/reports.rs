@@ -1,4 +1,4 @@
-//! Tells what the layers of a mount have counted, to whoever connects to its socket and may know.
+//! Reports the counts of a mount's layers to authorised clients of its socket.
 //!
 //! The answer is one JSON document; then the connection ends.
 
@@ -12,17 +12,17 @@ use serde_json::json;
 
 use crate::runtime::{COUNTS, Socket};
 
-/// Who asks and does not read is cut off after this.
+/// A client that does not read is cut off after this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Version of the document.
+/// The version of the document.
 const VERSION: u32 = 1;
 
-/// Answers from now on for the mount of a device number; `directory` is from
+/// Starts answering for the mount with a device number. `directory` is from
 /// [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
-/// Where the socket can't be made.
+/// The socket can't be made.
 pub fn serve(
     context: StackContext,
     mount_point: &Path,

@@ -1,4 +1,4 @@
-//! Serving one mount, from its start to its end.
+//! Serves one mount, from its start to its end.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ use super::utab::Note;
 use super::{messages, reports, services, upgrade, wait};
 use crate::runtime::{self, Socket};
 
-/// What is done when a mount works, with the file for messages.
+/// Functions called when a mount works, with the file for messages.
 #[derive(Clone, Copy)]
 pub struct Ready {
-    /// By the daemon that has mounted.
+    /// Called by the daemon that has mounted.
     pub first: fn(Option<File>) -> Result<()>,
-    /// By one that has taken over.
+    /// Called by a daemon that has taken over.
     pub again: fn(Option<&File>) -> Result<()>,
 }
 
-/// Mounts, does what is to be done then, and serves until unmounted.
+/// Mounts, calls `ready`, and serves until unmounted.
 pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
     if !plan.options.mount.keep {
         return serve_mount(plan, None, ready);
@@ -43,7 +43,7 @@ pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
         Part::Daemon(kept) if kept.inherited.is_none() => {
             let state = Arc::clone(&kept.state);
             let served = serve_mount(plan, Some(kept), ready);
-            // A daemon that could not mount, or has ended in order, is not replaced.
+            // A daemon that could not mount, or that ended normally, is not replaced.
             state.end();
             served
         }
@@ -53,19 +53,19 @@ pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
 }
 
 fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
-    // Every open file takes a descriptor here too.
+    // Every open file of the mount needs a descriptor in this process too.
     runtime::raise_descriptor_limit();
-    // The limit of who mounts on the size of files is not that of who writes, whom the kernel has
-    // checked: with a handler the daemon gets an error, without one it would be killed.
+    // The limit on file sizes of the mounting user does not apply to writers, which the kernel has
+    // checked. With a handler the daemon gets an error; without one it would be killed.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     handled.context("can't handle SIGXFSZ")?;
     let Plan { stack, options, mount_point, dead, is_quiet, .. } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
-    // Before there is a mount that a signal could leave behind.
+    // Signals are handled before there is a mount that they could leave behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
-        // The supervisor passes on what came before.
+        // The supervisor passes on signals that came earlier.
         supervise::let_come(&ENDING).context("can't let signals come")?;
     }
     let mut mount_options = options.mount;
@@ -84,15 +84,15 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // What may fail fails before there is a mount. A mount that is there already is not looked at:
-    // nobody serves it yet.
+    // Everything that may fail is done before there is a mount. An existing mount is not inspected,
+    // because nobody serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
         None => mounts::place_of(&mount_point).context("can't find the mount point")?,
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // Not before: what a daemon had open that was killed there is closed only now.
+    // Not earlier: the files that a killed daemon had open are closed only now.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -132,7 +132,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     ended
 }
 
-/// Mounts, or goes on with the mount of a daemon that was killed.
+/// Mounts, or takes over the mount of a daemon that was killed.
 fn begin_session(
     file_system: Arc<dyn FileSystem>,
     place: &Path,
@@ -151,7 +151,8 @@ fn begin_session(
     })
 }
 
-/// What is below a dead mount that the new one is to replace is not at its path.
+/// Builds the stack. If it replaces a dead mount over the lower directory itself, that directory
+/// can't be reached by its path.
 fn build(
     stack: &Stack,
     kept: Option<&Kept>,
@@ -161,8 +162,8 @@ fn build(
     if let Some(kept) = kept {
         let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
         if kept.inherited.is_some() {
-            // Dropping it would release the lock of the tree, which the next daemon needs where
-            // this one fails. It ends with the processes.
+            // Dropping the leaf would release the lock of the tree, which the next daemon needs if
+            // this one fails. The lock ends with the processes.
             std::mem::forget(Arc::clone(&leaf));
         }
         return Ok(stack.build_over(leaf, context)?);
@@ -175,10 +176,11 @@ fn build(
     Ok(stack.build_over(leaf, context)?)
 }
 
-/// By what a mount is found while it is mounted; removed when dropped.
+/// The sockets and the note by which a mount is found; removed when dropped.
 type Names = (Vec<Socket>, Option<Note>);
 
-/// Where a mount will be asked; `None` where there is no place for sockets, and no layer needs one.
+/// Returns the directory for the sockets of a mount. Returns `None` if there is no such directory
+/// and no layer needs one.
 fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
     let is_needed = context.has_reporters() || !context.services().is_empty();
     match runtime::prepare() {
@@ -219,7 +221,7 @@ fn open_log(path: &Path) -> Result<File> {
     opened.with_context(|| format!("can't write messages to {}", path.display()))
 }
 
-/// What a mount in the foreground does when it works: its messages go to the file, if there is one.
+/// Called when a mount in the foreground works: sends its messages to the file, if there is one.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")?;
@@ -240,7 +242,7 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     }
 }
 
-/// A panic of the main thread must not leave a mount behind that nobody serves.
+/// Detaches the mount if the main thread panics, because nobody would serve it.
 struct DetachOnPanic(Unmounter);
 
 impl Drop for DetachOnPanic {
@@ -257,12 +259,13 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// A signal to a whole group of processes reaches the daemon of a kept mount twice: the supervisor
-/// passes its own on.
+/// For this long after the first signal, further signals are repeats. A signal to a whole process
+/// group reaches the daemon of a kept mount twice, because the supervisor passes on its own.
 const REPEATS: Duration = Duration::from_millis(200);
 
-/// The first signal unmounts and lets users finish; the second cuts them off. What was closed is
-/// written back in any case, and further signals do not hasten that: only SIGKILL drops it.
+/// Handles signals. The first one unmounts and lets users finish; the second one cuts them off.
+/// Closed files are written back in any case, and further signals do not change that. Only SIGKILL
+/// drops their data.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,

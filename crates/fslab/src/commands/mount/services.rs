@@ -1,7 +1,7 @@
-//! Asks layers to do something, for whoever connects to the socket of one and may ask.
+//! Passes requests from authorised clients of a socket to a layer.
 //!
-//! A question is one line; the answer is lines until the connection ends. Who closes it is done
-//! with it, and what was asked for ends. Each question has a thread of its own.
+//! A request is one line. The answer is lines until the connection ends. If the client closes the
+//! connection, the requested work ends. Each request has its own thread.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,17 +15,17 @@ use fslab_layers::{Service, StackContext};
 
 use crate::runtime::Socket;
 
-/// No question of ours is longer.
+/// Maximum length of a request in bytes; fslab sends no longer ones.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Who asks and does not read is cut off after this.
+/// A client that does not read is cut off after this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers from now on for the layers of a mount that can be asked; `directory` is from
+/// Starts answering for the layers of a mount that have a service. `directory` is from
 /// [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
-/// Where a socket can't be made.
+/// A socket can't be made.
 pub fn serve_layers(
     context: &StackContext,
     device: (u32, u32),
@@ -34,7 +34,7 @@ pub fn serve_layers(
     context.services().into_iter().map(|service| serve(service, device, directory)).collect()
 }
 
-/// Answers from now on by one service.
+/// Starts answering for one service.
 ///
 /// # Errors
 /// As [`serve_layers`].
@@ -59,7 +59,7 @@ fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {
     let is_gone = Arc::new(AtomicBool::new(false));
     let (listener, gone) = (stream.try_clone()?, Arc::clone(&is_gone));
     let listen = move || {
-        // Nothing more is said; the end of it means that nobody listens.
+        // The client sends nothing more, so the end of its stream means that it has left.
         let ended = (&listener).read(&mut [0]);
         tracing::debug!(?ended, "a question was given up or answered");
         gone.store(true, Ordering::SeqCst);

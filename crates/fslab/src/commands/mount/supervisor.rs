@@ -1,10 +1,10 @@
-//! `-o keep`: a supervisor starts the daemon, holds what it has open, and starts the next one when
-//! it is killed.
+//! `-o keep`: a supervisor starts the daemon, keeps the daemon's files open, and starts the next
+//! daemon when one is killed.
 //!
-//! The supervisor is the process that would be the daemon without this option. It reads nothing
-//! from the mount and answers nobody: it waits. Daemons are copies of it that share its table of
-//! descriptors ([`fslab_sys::supervise`]). Where it is asked to, it becomes the program that is
-//! installed by now, which goes on as supervisor (`upgrade`).
+//! Without this option, the supervisor process would be the daemon. It reads nothing from the mount
+//! and answers no requests; it only waits. Daemons are copies of it that share its descriptor table
+//! ([`fslab_sys::supervise`]). On request it executes the newly installed program, which continues
+//! as supervisor (`upgrade`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::ManuallyDrop;
@@ -28,56 +28,58 @@ use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
 
-/// Deaths are counted for so long.
+/// The period in which deaths are counted.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a daemon of a kept mount is given.
+/// The data that a daemon of a kept mount receives.
 pub struct Kept {
-    /// What daemons write down for each other. Never closed here: the descriptor is everybody's.
+    /// State that daemons record for each other. It is never closed here, because all daemons share
+    /// the descriptor.
     pub state: ManuallyDrop<Arc<KeptState>>,
-    /// The directory below, whatever is mounted over its path since. Everybody's too.
+    /// The lower directory, even if something was mounted over its path later. All daemons share
+    /// this descriptor too.
     root: ManuallyDrop<OwnedFd>,
-    /// The mount point, found when nothing was mounted yet.
+    /// The mount point, resolved before anything was mounted.
     pub place: PathBuf,
-    /// What an earlier daemon left open; `None` for the first.
+    /// Files that an earlier daemon left open; `None` for the first daemon.
     pub inherited: Option<Arc<Inherited>>,
     /// Whether the earlier daemon was ended to be replaced by another version.
     pub is_upgraded: bool,
-    /// Who started it.
+    /// The supervisor that started it.
     supervisor: Pid,
-    /// The program that takes over where that is asked for.
+    /// The program that takes over on request.
     program: Program,
 }
 
 impl Kept {
-    /// The directory below.
+    /// Returns the lower directory.
     ///
     /// # Errors
-    /// Where there is no descriptor left.
+    /// No descriptor is left.
     pub fn root(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
     }
 
-    /// What replaces it where that is asked for.
+    /// Returns the service that replaces this daemon on request.
     pub fn upgrade(&self) -> Upgrade {
         let (state, program) = (Arc::clone(&self.state), self.program.clone());
         Upgrade { state, supervisor: self.supervisor, program }
     }
 }
 
-/// What this process is from now on.
+/// The role of this process from now on.
 pub enum Part {
     /// A daemon.
     Daemon(Kept),
-    /// The supervisor, when all is over.
+    /// The supervisor, after the end of the mount.
     Supervisor(Result<()>),
 }
 
-/// Becomes the supervisor of a mount; returns in each of its daemons, and in the supervisor when
-/// the mount has ended or is given up.
+/// Becomes the supervisor of a mount. Returns in each of its daemons. In the supervisor it returns
+/// when the mount has ended or is given up.
 ///
 /// # Errors
-/// What keeps the mount from being kept.
+/// The mount can't be kept.
 pub fn begin(plan: &Plan) -> Result<Part> {
     let Held { state, root, place, left } = match &plan.resumed {
         Some(resumed) => Held::of(resumed)?,
@@ -86,10 +88,10 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // Daemons open as much as they may, and whoever follows them lists it all.
+    // Daemons open as many files as they may, and their successors list them all.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
-        // Unmounted, or never mounted: another daemon would mount again.
+        // It was unmounted, or never mounted. Another daemon would mount again.
         _ if !watched.is_served() => false,
         End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
@@ -104,7 +106,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     Ok(match role {
         Role::Worker(supervisor, inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));
-            // Where taking over fails, the next daemon needs all of it.
+            // If taking over fails, the next daemon needs all of them.
             std::mem::forget(inherited.clone());
             let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
             let is_upgraded = state.is_handed_over();
@@ -114,17 +116,17 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     })
 }
 
-/// What belongs to the supervisor and all daemons of a mount.
+/// The data shared by the supervisor and all daemons of a mount.
 struct Held {
     state: Arc<KeptState>,
     root: OwnedFd,
     place: PathBuf,
-    /// What daemons under an earlier program of the supervisor have open.
+    /// Descriptors that daemons under an earlier program of the supervisor have open.
     left: BTreeSet<RawFd>,
 }
 
 impl Held {
-    /// Of a mount that is to be made.
+    /// Prepares a new mount.
     fn new(plan: &Plan) -> Result<Self> {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
@@ -156,7 +158,7 @@ impl Held {
         Ok(Self { state, root, place, left: BTreeSet::new() })
     }
 
-    /// Of a mount whose supervisor was another program until now.
+    /// Takes over from the supervisor's earlier program.
     fn of(resumed: &Resumed) -> Result<Self> {
         let numbers = [resumed.state, resumed.root];
         if numbers.iter().any(|number| *number <= 2) {
@@ -177,10 +179,10 @@ fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
     deaths.len() < deaths_max
 }
 
-/// Ends as the last daemon has ended.
+/// Ends with the result of the last daemon.
 fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     if state.is_served() {
-        // Nobody else is there to say so.
+        // No daemon is left to report this.
         if plan.options.log.is_none() {
             messages::go_to_the_system_log();
         }
@@ -194,7 +196,7 @@ fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     }
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(()),
-        // It has said why.
+        // The daemon has reported the reason.
         (Some(code), _) => std::process::exit(code),
         (None, signal) => {
             let signal = signal.unwrap_or(0);

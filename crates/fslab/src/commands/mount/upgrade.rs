@@ -1,9 +1,8 @@
-//! How the daemon of a kept mount is replaced by another version of the program, for
-//! `fslab upgrade`.
+//! Replaces the daemon of a kept mount by another version of the program, for `fslab upgrade`.
 //!
-//! The daemon is asked by a socket. It has the program that is installed now look at the mount,
-//! which that program does as a process of its own, and signals the supervisor. That ends the
-//! daemon and becomes the program, with all descriptors; the program goes on as supervisor.
+//! The daemon receives the request on a socket. It runs the installed program as a separate
+//! process, which inspects the mount. Then it signals the supervisor. The supervisor ends the
+//! daemon and executes the program, which inherits all descriptors and continues as supervisor.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -25,40 +24,40 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 
 use crate::exit::one_line;
 
-/// The word under which a daemon is asked to be replaced.
+/// The name of the daemon's service for replacing it.
 pub const SERVICE: &str = "upgrade";
 
-/// What may be asked.
+/// The requests.
 pub const VERSION: &str = "version";
 pub const REPLACE: &str = "replace";
 
-/// Parts of an answer: whether a daemon is the program that is installed.
+/// Parts of an answer: whether the daemon runs the installed program.
 pub const INSTALLED: &str = "installed";
 const OTHER: &str = "other";
 
-/// The answer where the supervisor was signalled.
+/// The answer after which the supervisor is signalled.
 pub const ASKED: &str = "asked";
 
-/// The hidden option of `fslab mount`: which descriptors the supervisor hands to the program that
-/// takes its place.
+/// The hidden option of `fslab mount` that names the descriptors which the supervisor passes to the
+/// next program.
 const RESUMED: &str = "--resumed=";
 
-/// What the program before has left to this one.
+/// The data that the previous program passed to this one.
 #[derive(Clone, Debug)]
 pub struct Resumed {
     /// The descriptor of the [`KeptState`].
     pub state: RawFd,
-    /// The descriptor of the directory below.
+    /// The descriptor of the lower directory.
     pub root: RawFd,
-    /// The mount point, found when nothing was mounted yet.
+    /// The mount point, resolved before anything was mounted.
     pub place: PathBuf,
 }
 
 impl Resumed {
-    /// Reads the value of the option.
+    /// Parses the value of the option.
     ///
     /// # Errors
-    /// Where it is none of those that [`Program`] writes.
+    /// The value was not written by [`Program`].
     pub fn parse(value: &OsString) -> Result<Self> {
         let mut parts = value.as_bytes().splitn(3, |byte| *byte == b',');
         let mut number = || RawFd::from_str(std::str::from_utf8(parts.next()?).ok()?).ok();
@@ -70,10 +69,10 @@ impl Resumed {
         }
     }
 
-    /// Says whether this program can go on with a mount that is served meanwhile.
+    /// Checks whether this program could take over a mount that is being served.
     ///
     /// # Errors
-    /// Which part of the mount's state this version does not understand.
+    /// The part of the mount's state that this version does not understand.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't look at the mount")?;
         KeptState::of_file(state)
@@ -82,21 +81,21 @@ impl Resumed {
     }
 }
 
-/// The program that a supervisor is to become, and how it is called.
+/// The program that a supervisor will execute, and its arguments.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it was when the mount was made; another version may be there by now.
+    /// Its path when the mount was made. Another version may be there by now.
     path: PathBuf,
-    /// Without those by which it was resumed.
+    /// Without the option that names inherited descriptors.
     arguments: Vec<OsString>,
     place: PathBuf,
 }
 
 impl Program {
-    /// This one, as it was called to mount.
+    /// Returns this program, with the arguments that it was called with to mount.
     ///
     /// # Errors
-    /// Where it can't be found.
+    /// This program can't be found.
     pub fn of_this(place: &Path) -> Result<Self> {
         let path = std::env::current_exe().context("can't find this program")?;
         let is_own = |argument: &OsString| !argument.as_bytes().starts_with(RESUMED.as_bytes());
@@ -108,12 +107,12 @@ impl Program {
         let mut resumed = OsString::from(format!("{RESUMED}{state},{root},"));
         resumed.push(&self.place);
         let mut arguments = self.arguments.clone();
-        // Behind the program and the subcommand: behind `--` there are no options.
+        // After the program and the subcommand, because after `--` there are no options.
         arguments.insert(arguments.len().min(2), resumed);
         arguments
     }
 
-    /// The process, whether it is the program that is installed now, and its version.
+    /// Returns the process number, whether this is the installed program, and its version.
     fn told(&self) -> String {
         let (own, installed) = (Path::new("/proc/self/exe").metadata(), self.path.metadata());
         let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
@@ -127,18 +126,18 @@ impl Program {
         opened.with_context(|| format!("can't change to {}", self.path.display()))
     }
 
-    /// Becomes the program, with all that is open.
+    /// Executes the program, which inherits all descriptors.
     ///
     /// # Errors
-    /// Why this program goes on.
+    /// The reason why the present program continues.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
         replaced.with_context(|| format!("can't change to {}", self.path.display()))
     }
 
-    /// Has the program say whether it can go on with a mount.
+    /// Lets the program check whether it could take over a mount.
     fn look_at(&self, state: &KeptState) -> Result<()> {
-        // By its descriptor: what is looked at is what runs.
+        // The program is run by its descriptor, so the inspected file is the one that runs.
         let (mut command, _program) = self.open()?.command()?;
         let standard_input: OwnedFd = state.as_fd().try_clone_to_owned()?;
         let asked = command
@@ -156,23 +155,23 @@ impl Program {
     }
 }
 
-/// The version of this program.
+/// Returns the version of this program.
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Replaces the daemon that this process is, where it is asked to.
+/// A service that replaces the daemon in this process on request.
 pub struct Upgrade {
-    /// What the next daemon must understand.
+    /// State that the next daemon must understand.
     pub state: Arc<KeptState>,
-    /// Who started this daemon.
+    /// The supervisor that started this daemon.
     pub supervisor: Pid,
     /// The program that takes over.
     pub program: Program,
 }
 
 impl Upgrade {
-    /// Whether another program can serve the mount.
+    /// Checks whether another program could serve the mount.
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {
@@ -181,7 +180,7 @@ impl Upgrade {
         Ok(())
     }
 
-    /// Ends this process.
+    /// Signals the supervisor, which then ends this process.
     fn ask_supervisor(&self) -> Result<()> {
         let signal = Signal::from_named_raw(ASKS_FOR_ANOTHER).context("no such signal")?;
         kill_process(self.supervisor, signal).context("can't ask the supervisor")
@@ -206,8 +205,8 @@ impl Service for Upgrade {
             }
             _ => "not understood".to_owned(),
         };
-        // Answered first, because the supervisor kills this process. That the client may have left
-        // already changes nothing.
+        // The answer is sent first, because the supervisor kills this process. It does not matter
+        // if the client has already left.
         tell(&answer);
         if answer == ASKED
             && let Err(error) = self.ask_supervisor()

@@ -1,9 +1,9 @@
-//! The note by which a plain `umount DIR` of root finds our helper.
+//! Makes a plain `umount DIR` of root find fslab's helper, by a line in /run/mount/utab.
 //!
-//! umount(8) looks the type of a mount up only where it must. Of a FUSE mount it otherwise knows
-//! the type "fuse" and calls `umount.fuse`. Where the directory is noted in /run/mount/utab, it
-//! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
-//! belongs to libmount: it is changed as libmount does, under its lock, by renaming a new file.
+//! umount(8) looks up the type of a mount only if it must. Otherwise it assumes the type "fuse" for
+//! a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it reads
+//! the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table belongs
+//! to libmount. It is changed as libmount changes it: under its lock, by renaming a new file.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -17,13 +17,13 @@ use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Where libmount keeps what the kernel does not know about mounts.
+/// The directory where libmount keeps data about mounts that the kernel does not have.
 const DIRECTORY: &str = "/run/mount";
 
-/// How long to wait for whoever else changes the table.
+/// Maximum time to wait for another program that changes the table.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How our lines end.
+/// The end of fslab's lines.
 const OWN: &[u8] = b" ROOT=/ OPTS=x-fslab";
 
 /// A line of the table; removed when dropped.
@@ -33,8 +33,8 @@ pub struct Note {
 }
 
 impl Note {
-    /// Notes a mount by root; umount(8) reads the list of mounts for everybody else. Where this
-    /// fails, a plain `umount DIR` does not wait, and nothing else changes.
+    /// Adds a line for a mount by root; for other users, umount(8) reads the list of mounts. If
+    /// this fails, a plain `umount DIR` does not wait, and nothing else changes.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -51,15 +51,15 @@ impl Note {
         fs::DirBuilder::new().mode(0o755).recursive(true).create(directory)?;
         let note = Self { directory: directory.to_owned(), line: line_of(mount) };
         let locked = note.locked()?;
-        // Asked with the lock held: whoever has noted a mount since is among them.
+        // This is read under the lock, so it includes all mounts whose lines were added before.
         let living = living()?;
-        // Lines that killed daemons left go.
+        // Lines of killed daemons are removed.
         note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
         Ok(note)
     }
 
-    /// Removes the line from the table with those that are not to stay, and adds it again if it is
-    /// wanted.
+    /// Removes this line and all lines for which `stays` is false. Adds this line again if
+    /// `is_wanted`.
     fn replace(
         &self,
         _locked: &File,
@@ -79,7 +79,8 @@ impl Note {
         fs::rename(&new, &table)
     }
 
-    /// Waits for whoever else changes the table. Any user can lock this file, so not for ever.
+    /// Waits for other programs that change the table. Any user can lock this file, so the wait is
+    /// limited.
     fn locked(&self) -> io::Result<File> {
         let path = self.directory.join("utab.lock");
         let mut options = OpenOptions::new();
@@ -104,20 +105,20 @@ impl Drop for Note {
     }
 }
 
-/// The line of a mount.
+/// Returns the line of a mount.
 fn line_of(mount: &MountEntry) -> Vec<u8> {
     let (source, target) = (mount.source.as_bytes(), mount.target.as_os_str().as_bytes());
     [b"SRC=", &*escaped(source), b" TARGET=", &escaped(target), OWN].concat()
 }
 
-/// The lines of all mounts of fslab.
+/// Returns the lines of all mounts of fslab.
 fn living() -> io::Result<HashSet<Vec<u8>>> {
     let mounts = mounts::list()?;
     let own = mounts.iter().filter(|mount| mount.file_system == "fuse.fslab");
     Ok(own.map(line_of).collect())
 }
 
-/// As mountinfo has it: what would end a field stands as three octal digits.
+/// Escapes a field as in mountinfo: bytes that would end it become three octal digits.
 fn escaped(field: &[u8]) -> Vec<u8> {
     let escape = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
@@ -155,7 +156,7 @@ mod tests {
         let noted = |target: &str| Note::within(&directory, &mount(target), living).unwrap();
         let first = noted("/one");
         fs::write(directory.join("utab"), table() + "SRC=x TARGET=/y ROOT=/\n").unwrap();
-        // Those of killed daemons.
+        // Lines of killed daemons.
         std::mem::forget((noted("/two"), noted("/three")));
         let second = noted("/two");
         let [one, two] =

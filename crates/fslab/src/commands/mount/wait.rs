@@ -1,8 +1,8 @@
-//! Waiting for another fslab that uses what lies below.
+//! Waits for another fslab that uses the lower file system.
 //!
-//! A daemon keeps its lower directory or image until it has written everything back, and its mount
-//! is gone before that: a new mount has to wait for it. A living mount looks the same from outside
-//! and is waited for as well.
+//! A daemon keeps its lower directory or image until it has written everything back. Its mount ends
+//! before that, so a new mount has to wait for the daemon. From outside, a daemon with a live mount
+//! looks the same, so it is waited for too.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use fslab_layers::Leaf;
 
 use crate::exit;
 
-/// How long to wait without a word.
+/// Time to wait before a message is printed.
 const SILENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries again while another fslab uses what lies below, for at most `patience`.
+/// Repeats an attempt while another fslab uses the lower file system, for at most `patience`.
 ///
 /// # Errors
-/// What the last try answered.
+/// The error of the last attempt.
 pub fn while_in_use<T>(
     lower: &Leaf,
     patience: Duration,

@@ -1,11 +1,10 @@
-//! The cells of the matrix that this house mounts itself: stacks, and its ext2 engine with each of
-//! its policies.
+//! The cells of the matrix that fslab mounts itself: stacks, and its ext2 engine with each policy.
 
 use fslab_ext2::alloc::POLICIES;
 use fslab_probe::matrix::{Cell, native};
 use fslab_sys::make_file_system::Kind;
 
-/// The whole matrix.
+/// Returns the whole matrix.
 pub(super) fn all() -> Vec<Cell> {
     let mut cells = native();
     let ext4 = || Cell::image(Kind::Ext4, "-b 4096");
@@ -17,12 +16,12 @@ pub(super) fn all() -> Vec<Cell> {
     for (index, policy) in POLICIES.iter().enumerate() {
         let options = format!("?policy={}", policy.name);
         let cell = Cell::image(Kind::Ext2, "-b 4096").served_by("ext2:", options);
-        // What they have in common is asked of one.
+        // What the policies have in common is checked with only one of them.
         cells.push(if index == 0 { cell.in_short() } else { cell.without(&["links-max"]) });
     }
     let linear = "?index=linear".to_owned();
     let cell = Cell::image(Kind::Ext2, "-b 1024").served_by("ext2:", linear);
-    // Names are looked for from the beginning: tens of thousands take long.
+    // Names are searched from the beginning, so tens of thousands would take long.
     cells.push(cell.without(&["links-max"]));
     cells
 }

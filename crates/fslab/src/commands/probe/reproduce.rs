@@ -1,5 +1,5 @@
-//! `fslab probe --reproduce`: the four results of Hu and Bursum found again. Its answer is what
-//! `fslab reproduce attributes` reads too, and is shown by the same claims.
+//! `fslab probe --reproduce`: finds the four results of Hu and Bursum again. Its answer is also the
+//! one that `fslab reproduce attributes` reads, and is judged by the same claims.
 
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use serde_json::{Value, json};
 use super::show;
 use crate::output::plain_table;
 
-/// The original slept up to ten seconds; this many sleeps of up to two say more.
+/// The original slept up to ten seconds. This number of sleeps, each up to two seconds, gives more
+/// information.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
 
-/// The paper, and what its claims call this command.
+/// The paper, and the name of this command in its claims.
 const PAPER: &str = "attributes";
 const COMMAND: &str = "prober";
 
-/// Finds them, and prints the answer as JSON or beside the paper's claims. `clock` is what is known
-/// of the clock, or why nothing is timed.
+/// Finds the results, and prints the answer as JSON or beside the paper's claims. `clock` is the
+/// validation of the clock, or the reason why nothing is timed.
 pub(super) fn run(
     how: &How<'_>,
     clock: std::result::Result<&Validation, &str>,
@@ -50,7 +51,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What this machine lacks, where that is why nothing was found on any file system.
+/// Returns the missing prerequisite, if it is the reason for the lack of any result.
 fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     let mut answers = found.iter().flat_map(|one| &one.answers);
     let lacks = |answer: &fslab_compare::Result<_>| {
@@ -62,7 +63,7 @@ fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     found.first_mut()?.answers.pop()?.err()
 }
 
-/// What was found on each file system, counted and timed.
+/// Returns the results for each file system, counted and timed.
 fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
     let mut table = plain_table(["attribute", "file system", "counted", "timed"]);
     for (index, attribute) in FOUR.iter().enumerate() {

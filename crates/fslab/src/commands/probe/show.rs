@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Formats answers for people and for programs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::output::plain_table;
 
-/// A table; with a column for timing where that was asked.
+/// Formats answers as a table. It has a column for timing if any answer was timed.
 pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     let timed = answers.iter().any(|answer| answer.timing.is_some());
     let mut header = vec!["attribute", "value", "sure by"];
@@ -35,7 +35,7 @@ pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     table
 }
 
-/// What was counted, or why nothing was.
+/// Formats the counted value, or the reason why there is none.
 pub(super) fn found(finding: &Finding) -> String {
     match &finding.answer {
         Ok((value, _)) => value.to_string(),
@@ -43,7 +43,7 @@ pub(super) fn found(finding: &Finding) -> String {
     }
 }
 
-/// What was timed, or why nothing was.
+/// Formats the timed value, or the reason why there is none.
 pub(super) fn timed(method: &Method) -> String {
     match &method.outcome {
         Ok(value) => value.to_string(),
@@ -51,7 +51,7 @@ pub(super) fn timed(method: &Method) -> String {
     }
 }
 
-/// What was timed, and how it compares with what was counted.
+/// Formats the timed value, and how it compares with the counted value.
 pub(super) fn by_timing(answer: &Answer) -> String {
     let Some(method) = &answer.timing else { return String::new() };
     let verdict = match answer.comparison().filter(|_| method.outcome.is_ok()) {
@@ -74,7 +74,7 @@ fn explained(method: &Method) -> String {
     format!("  by {}: {outcome}  {}{more}", method.name, evidence.join(" "))
 }
 
-/// What was found out about the cycle counter.
+/// Formats the validation of the cycle counter.
 pub(super) fn clock(validation: &Validation) -> String {
     let Validation { clock_source, processors, went_back, regression, overhead, stolen, .. } =
         validation;
@@ -96,7 +96,7 @@ pub(super) fn clock(validation: &Validation) -> String {
     )
 }
 
-/// Everything, evidence included.
+/// Converts all answers to JSON, with their evidence.
 pub(super) fn as_json(
     file_system: &str,
     path: &Path,
@@ -111,7 +111,7 @@ pub(super) fn as_json(
     all
 }
 
-/// What was found of one attribute, with its evidence.
+/// Converts the answer for one attribute to JSON, with its evidence.
 pub(super) fn answer_as_json(answer: &Answer) -> serde_json::Value {
     let (value, confidence, reason) = match &answer.finding.answer {
         Ok((value, confidence)) => (Some(value), Some(confidence), None),

@@ -1,4 +1,4 @@
-//! `fslab probe --verify` and `--verify-matrix`: the prober beside the truth.
+//! `fslab probe --verify` and `--verify-matrix`: compare the prober with the truth.
 
 use std::io::Write;
 use std::path::Path;
@@ -41,8 +41,8 @@ pub(super) fn directory(
     refuse_wrong(wrong)
 }
 
-/// Judges the answers on every file system of the matrix, or of the short one, whose name contains
-/// a text.
+/// Judges the answers on every file system of the matrix, or of the short matrix, whose name
+/// contains `text`.
 pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     let is_wanted = |cell: &Cell| (!short || cell.short) && cell.name().contains(text);
     let cells: Vec<Cell> = cells::all().into_iter().filter(is_wanted).collect();
@@ -78,7 +78,7 @@ pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     refuse_wrong(sum_wrong)
 }
 
-/// How many are right, not found, and wrong.
+/// Counts the right, not found and wrong answers.
 fn counts(verdicts: impl Iterator<Item = Verdict> + Clone) -> [usize; 3] {
     [Verdict::Right, Verdict::NotFound, Verdict::Wrong]
         .map(|wanted| verdicts.clone().filter(|verdict| *verdict == wanted).count())

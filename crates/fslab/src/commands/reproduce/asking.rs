@@ -1,5 +1,5 @@
-//! Asks commands of this programme, as a user would: each is a process of its own, because some
-//! bound their memory.
+//! Runs commands of this program as a user would. Each is a separate process, because some bound
+//! their memory.
 
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Command as Process, Stdio};
 use fslab_reproduce::Command;
 use serde_json::Value;
 
-/// The answer of a command, or why there is none. Images that it makes are in `work_dir`, if not
-/// where temporary files are.
+/// Returns the answer of a command, or the reason why there is none. The command makes its images
+/// in `work_dir`, or else in the directory for temporary files.
 pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, String> {
     let temporary = work_dir.map(|directory| ("TMPDIR", directory));
     let written = run(&command.run, |process| process.envs(temporary))?;
@@ -16,12 +16,12 @@ pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, S
         .map_err(|error| format!("`fslab {}` answered no JSON: {error}", command.run.join(" ")))
 }
 
-/// Lets a command make files in a folder, or answers why it could not.
+/// Runs a command that makes files in a folder; returns the reason if it fails.
 pub(super) fn make(arguments: &[String], folder: &Path) -> Result<(), String> {
     run(arguments, |process| process.current_dir(folder)).map(drop)
 }
 
-/// What a command writes to its standard output.
+/// Returns the standard output of a command.
 fn run(
     arguments: &[String],
     set_up: impl FnOnce(&mut Process) -> &mut Process,
@@ -35,7 +35,7 @@ fn run(
     if output.status.success() { Ok(output.stdout) } else { Err(reason(&line, &output.stderr)) }
 }
 
-/// The last line that a command wrote, which is the one that says why it failed.
+/// Returns the last line that a command wrote, which gives the reason for its failure.
 fn reason(line: &str, messages: &[u8]) -> String {
     let messages = String::from_utf8_lossy(messages);
     let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");

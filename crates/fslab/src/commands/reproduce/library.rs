@@ -10,7 +10,7 @@ use fslab_reproduce::{Command, Paper, Preparation, Query};
 
 use crate::commands::built_in::{self, PAPERS, Text};
 
-/// The plans that claims may name.
+/// Names of the plans that claims may use.
 const CLAIM_PLANS: &[&str] = &[
     "fast-indexing",
     "fast-indexing-tools",
@@ -23,26 +23,26 @@ const CLAIM_PLANS: &[&str] = &[
     "attributes",
 ];
 
-/// These plans.
+/// Returns these plans.
 pub(super) fn plans() -> impl Iterator<Item = &'static Text> {
     CLAIM_PLANS.iter().filter_map(|name| built_in::find(name))
 }
 
-/// Every paper.
+/// The name for all papers.
 pub(super) const ALL: &str = "all";
 
-/// What can be named on the command line.
+/// Returns the names that the command line accepts.
 pub(super) fn names() -> PossibleValuesParser {
     PAPERS.iter().map(|paper| paper.name).chain([ALL]).collect::<Vec<_>>().into()
 }
 
-/// The papers that are asked for, and the plans they need.
+/// The requested papers, and the plans they need.
 pub(super) struct Library {
     pub papers: Vec<Paper>,
-    /// In the form that is asked for.
+    /// The plans in the requested form.
     pub plans: Vec<(&'static Text, Plan)>,
     pub form: Form,
-    /// All plans in full, by their names.
+    /// The full form of all plans, by name.
     full: BTreeMap<String, Plan>,
 }
 
@@ -63,12 +63,12 @@ impl Library {
         Ok(Self { papers, plans, form, full })
     }
 
-    /// The rounds of a plan's full form.
+    /// Returns the rounds of a plan's full form.
     pub fn rounds(&self, name: &str) -> u32 {
         self.full[name].rounds
     }
 
-    /// The commands that are asked, each once.
+    /// Returns the commands to run, each once.
     pub fn commands(&self) -> Vec<&Command> {
         let mut commands: Vec<&Command> = Vec::new();
         for command in self.papers.iter().flat_map(|paper| &paper.commands) {
@@ -79,12 +79,12 @@ impl Library {
         commands
     }
 
-    /// What plans want to have before they are run.
+    /// Returns the files that plans need before they are run.
     pub fn preparations(&self) -> Vec<&Preparation> {
         self.papers.iter().flat_map(|paper| &paper.preparations).collect()
     }
 
-    /// The targets and workloads of a plan that claims name, as far as its form has them.
+    /// Returns the targets and workloads of a plan that claims name, if its form has them.
     pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
         let queries: Vec<&Query> = self
             .papers
@@ -102,7 +102,7 @@ impl Library {
     }
 }
 
-/// The plans that papers name.
+/// Returns the plans that papers name.
 pub(super) fn plans_of(papers: &[Paper]) -> BTreeSet<String> {
     papers.iter().flat_map(Paper::queries).map(|query| query.plan.clone()).collect()
 }
@@ -135,7 +135,7 @@ mod tests {
         format!("| {} |", cells.join(" | "))
     }
 
-    /// Every file parses, which checks every name in it; and the page counts what is there.
+    /// Every file parses, which checks every name in it. The page has the same counts.
     #[test]
     fn every_claim_is_read_and_counted() {
         for form in [Form::Full, Form::Quick] {

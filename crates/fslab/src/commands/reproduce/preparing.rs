@@ -1,4 +1,5 @@
-//! Makes files that plans name, where the user has none: aged images, and the workload they are of.
+//! Makes files that plans name and the user does not have: aged images, and the workload that aged
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +13,12 @@ use fslab_sys::signals::Interrupt;
 
 use super::asking;
 
-/// Where they are made, in the directory of a run.
+/// The folder of these files, within the directory of a run.
 pub(super) const FOLDER: &str = "prepared";
 
-/// Makes what is not in the current directory, in order: later ones may be of earlier ones. What
-/// can't be made says why, and is answered; the targets that need it are missing then.
+/// Makes the files that the current directory lacks, in order, because later ones may depend on
+/// earlier ones. For a file that can't be made, it prints the reason. Returns the names of these
+/// files; targets that need them are then missing.
 pub(super) fn prepare(
     preparations: &[&Preparation],
     form: Form,
@@ -42,16 +44,16 @@ pub(super) fn prepare(
     Ok(failed)
 }
 
-/// An argument that is a file which the current directory has, by its whole path: the command works
-/// in another directory.
+/// Makes the path of an argument absolute if it is a prepared file in the current directory,
+/// because the command runs in another directory.
 fn from_here(word: &str, preparations: &[&Preparation]) -> String {
     let is_file = preparations.iter().any(|one| one.file == word) && Path::new(word).exists();
     let whole = is_file.then(|| std::path::absolute(word).ok()).flatten();
     whole.map_or_else(|| word.to_owned(), |path| path.display().to_string())
 }
 
-/// Lets the targets of a plan, and its workloads, find what was made. Images, also those that the
-/// user has, must be of the workload that is there.
+/// Makes the targets and workloads of a plan find the prepared files. All images, including the
+/// user's, must have been aged by the present workload.
 pub(super) fn point_to(plan: &mut Plan, out: &Path, preparations: &[&Preparation]) -> Result<()> {
     let folder = out.join(FOLDER);
     for preparation in preparations {

@@ -1,4 +1,4 @@
-//! Runs the commands and the plans, or reads what an earlier run left.
+//! Runs the commands and the plans, or reads the results of an earlier run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,32 +19,33 @@ use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
 
-/// What the commands and plans of a quick run may take together, in minutes, unless told otherwise.
-/// Each plan may go on to the end of its first round.
+/// Default time limit for all commands and plans of a quick run, in minutes. Each plan may finish
+/// its first round.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
-/// Answers of commands are kept beside the samples.
+/// The file of the commands' answers, beside the samples.
 const ANSWERS: &str = "answers.json";
 
-/// Where the plans are written that are run.
+/// The folder to which the plans of a run are written.
 const PLAN_FILES: &str = "plans";
 
-/// Whether a run gives such a name to what is neither a page nor the directory of a plan's samples.
+/// Whether a run uses this name for something other than a page or a plan's directory of samples.
 pub(super) fn is_own(name: &str) -> bool {
     [ANSWERS, PLAN_FILES, preparing::FOLDER].contains(&name)
 }
 
-/// What was measured.
+/// The results of a run.
 pub(super) struct Done {
     pub ran: BTreeMap<String, Ran>,
     pub answers: Answers,
     pub interrupted: bool,
-    /// The commands and plans that failed, by what they are called.
+    /// The commands and plans that failed, by name.
     pub failed: Vec<String>,
 }
 
 impl Done {
-    /// Runs cells of a plan and takes what came of it; returns how that ended, unless by an error.
+    /// Runs cells of a plan and records the result. Returns how the run ended, or `None` after an
+    /// error.
     fn run(&mut self, wanted: Wanted, goes_on: bool) -> Option<EndReason> {
         let Wanted { name, cells, plan, out } = wanted;
         let samples = samples_path(&out);
@@ -57,7 +58,7 @@ impl Done {
         reason
     }
 
-    /// Takes what came of a plan, and says at once what is wrong with it.
+    /// Records the result of a plan, and prints an error at once.
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
             Ran::Records(..) => None,
@@ -72,18 +73,18 @@ impl Done {
     }
 }
 
-/// A run of everything that claims ask for.
+/// A run of everything that claims need.
 pub(super) struct Campaign<'a> {
     pub out: &'a Path,
     pub work_dir: Option<&'a Path>,
     pub seed: u64,
-    /// What a quick run may take.
+    /// Time limit of a quick run, in minutes.
     pub minutes: u64,
 }
 
 impl Campaign<'_> {
-    /// Runs the commands and then the plans, one after the other. One that can't be run says why;
-    /// the others are run.
+    /// Runs the commands and then the plans, one after the other. If one can't be run, its reason
+    /// is printed and the others are still run.
     pub fn run(&self, library: &Library) -> Result<Done> {
         self.make_out(library)?;
         let start = Instant::now();
@@ -103,7 +104,7 @@ impl Campaign<'_> {
         Ok(done)
     }
 
-    /// Gives what the plans left of the minutes to those with the fewest rounds.
+    /// Gives the remaining minutes to the plans with the fewest rounds.
     fn use_rest(&self, library: &Library, start: Instant, done: &mut Done) -> Result<()> {
         let mut stuck = BTreeSet::new();
         while !done.interrupted {
@@ -148,13 +149,13 @@ impl Campaign<'_> {
         self.out.join(PLAN_FILES).join(format!("{name}.toml"))
     }
 
-    /// A plan with the share that it may take of the time that is left after so much.
+    /// Returns a plan with its share of the remaining time; `taken` is the time already used.
     fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<Wanted> {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
         preparing::point_to(&mut plan, self.out, &library.preparations())?;
         if library.form == Form::Quick {
-            // What was disturbed is marked; there is no time to run it again.
+            // Interference is only marked, because there is no time to repeat a block.
             plan.reruns_max = Some(0);
             let left = (self.minutes * 60).saturating_sub(taken.as_secs());
             let share = left / (library.plans.len() - index) as u64;
@@ -194,7 +195,7 @@ impl Campaign<'_> {
     }
 }
 
-/// Cells of a plan that claims ask for, and where their samples go.
+/// The cells of a plan that claims need, and the directory of their samples.
 struct Wanted {
     name: &'static str,
     cells: Cells,
@@ -202,20 +203,20 @@ struct Wanted {
     out: PathBuf,
 }
 
-/// What the rounds of a plan took.
+/// The duration of a plan's rounds.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
-    /// Which plan.
+    /// The index of the plan.
     index: usize,
-    /// Rounds that are done, and the most that there may be.
+    /// Completed rounds, and the maximum number of rounds.
     rounds: u32,
     most: u32,
-    /// Time of all of them.
+    /// Total time of the completed rounds.
     time: Duration,
 }
 
 impl Spent {
-    /// Of the sessions of a plan; `None` where no round was ended.
+    /// Sums up the sessions of a plan; `None` if no round was completed.
     fn of(index: usize, records: &[Record], most: u32) -> Option<Self> {
         let ends = records.iter().filter_map(|record| match record {
             Record::End(end) => Some(end),
@@ -230,8 +231,9 @@ impl Spent {
         self.time / self.rounds
     }
 
-    /// The plan that gets more rounds in the time that is left, and how many it has then: of those
-    /// with room for a round the one with the fewest, and its share of the time.
+    /// Chooses the plan that gets more rounds in the remaining time, and its new number of rounds.
+    /// Among plans with time for another round, it is the one with the fewest rounds. It gets its
+    /// share of the time.
     fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
         let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
         let plans: Vec<Self> = plans.into_iter().filter(has_room).collect();
@@ -242,7 +244,7 @@ impl Spent {
     }
 }
 
-/// What each plan would take, in words.
+/// Returns an estimate in words for each plan.
 pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static str, String)>> {
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
@@ -250,7 +252,7 @@ pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static
     wanted.map(|one| one.map(|one| (one.name, one.cells.estimate(&one.plan)))).collect()
 }
 
-/// What an earlier run left in its directory. Samples that can't be read cost their own plan only.
+/// Reads the results of an earlier run. If samples can't be read, only their plan is affected.
 pub(super) fn read_again(directory: &Path) -> Result<Done> {
     let path = directory.join(ANSWERS);
     let name = || path.display().to_string();
@@ -275,7 +277,7 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
     Ok(done)
 }
 
-/// What a run left: its samples, even where an error ended it.
+/// Returns the samples of a run, even if an error ended it.
 fn kept(samples: &Path, failure: Option<String>) -> Ran {
     let records = match sample::read(samples) {
         Ok(records) => records,
@@ -302,8 +304,8 @@ mod tests {
         file
     }
 
-    /// The rest of the time goes to the plan with the fewest rounds that has room for one more;
-    /// where there is much of it, each gets its share at once, and none more rounds than its full
+    /// The remaining time goes to the plan with the fewest rounds that has time for one more. If
+    /// much time remains, each plan gets its share at once. No plan gets more rounds than its full
     /// form.
     #[test]
     fn rest_of_the_minutes_goes_to_plans_with_the_fewest_rounds() {
@@ -332,7 +334,8 @@ mod tests {
     const SAMPLE: &str = r#"{"record":"sample","run":"1"}"#;
     const END: &str = r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
 
-    /// What was measured before an error is kept with the error; nothing is no measurement.
+    /// Samples measured before an error are kept with the error. Without samples, the plan counts
+    /// as not measured.
     #[test]
     fn samples_outlive_the_error_that_ended_their_run() {
         let cut = written(&[PROVENANCE, SAMPLE]);

@@ -1,4 +1,4 @@
-//! What is said of a run before and after it.
+//! Descriptions of a run before and after it.
 
 use anyhow::Result;
 use fslab_compare::plan::Form;
@@ -8,11 +8,11 @@ use super::library::Library;
 use super::running::{Done, estimates};
 use crate::units::counted;
 
-/// Prints what the plans take, and where the figures of claims come from, each claim where
-/// `with_claims`; a quick run may take so many minutes.
+/// Prints the plans with their estimates, and the sources of the claims' figures. With
+/// `with_claims`, it prints each claim. `minutes` is the time limit of a quick run.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans, cut down to what the claims need:");
-    // This command makes the missing images; it lists them below.
+    // If there are preparations, this command makes the missing images and lists them below.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
@@ -70,7 +70,7 @@ fn line(claim: &Claim) -> String {
     format!("{} ({}){published}: {from}", claim.id, claim.place)
 }
 
-/// In which form plans were run.
+/// Returns a sentence on the form in which plans were run.
 pub(super) fn form(done: &Done) -> &'static str {
     let forms = |wanted: Form| done.ran.values().filter_map(Ran::form).any(|form| form == wanted);
     match (forms(Form::Quick), forms(Form::Full)) {

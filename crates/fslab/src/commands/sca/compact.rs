@@ -24,7 +24,7 @@ pub struct Compact {
     verbosity: Verbosity,
 }
 
-/// What became of all files.
+/// Results for all files.
 #[derive(Default)]
 struct Totals {
     compacted: u64,
@@ -34,7 +34,7 @@ struct Totals {
 }
 
 impl Compact {
-    /// Compacts the files. A file that can't be compacted is reported and stays as it was.
+    /// Compacts the files. A file that can't be compacted is reported and stays unchanged.
     pub fn run(&self) -> Result<()> {
         let mut totals = Totals::default();
         let progress = Progress::new("compacted", self.verbosity.quiet);
@@ -81,7 +81,7 @@ impl Compact {
 }
 
 impl Totals {
-    /// Counts the garbage of a file that compacting would rewrite; answers its bytes.
+    /// Counts the garbage of a file that compacting would rewrite; returns its bytes.
     fn expect(&mut self, tool: &Tool) -> Result<Option<u64>> {
         if !tool.gains_by_packing()? {
             self.already += 1;
@@ -93,7 +93,7 @@ impl Totals {
         Ok(Some(bytes))
     }
 
-    /// Compacts a file; answers the bytes that this freed.
+    /// Compacts a file; returns the bytes that this freed.
     fn compact(&mut self, path: &Path, progress: &Progress) -> Result<Option<u64>> {
         let within = progress.within();
         let done = fslab_sca::pack(path, &|bytes| within.set(path, bytes))?;

@@ -1,4 +1,4 @@
-//! `fslab sca encode` and `decode`: trees converted in place, while nothing is mounted.
+//! `fslab sca encode` and `decode`: convert trees in place, while nothing is mounted.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::progress::{Progress, Verbosity};
 use crate::stack_context;
 use crate::units::counted;
 
-/// The layer that reads stored files of every codec.
+/// A layer that reads stored files of every codec.
 const ANY_CODEC: &str = "copy:pack=off";
 
 /// What to encode, and how.
@@ -56,10 +56,10 @@ pub struct Decode {
     how: How,
 }
 
-/// Why files that look like stored files are not decoded.
+/// The reason why files that look like stored files are not decoded.
 const LOOKALIKES: &str = "they look encoded, but are plain files of this tree";
 
-/// What became of all files.
+/// Results for all files.
 #[derive(Default)]
 struct Totals {
     converted: u64,
@@ -71,7 +71,7 @@ struct Totals {
 }
 
 impl Encode {
-    /// Encodes, or estimates the result.
+    /// Encodes the tree, or estimates the result.
     pub fn run(&self) -> Result<()> {
         if self.dry_run {
             return estimate(&self.tree, &self.layer, self.how.verbosity.quiet);
@@ -81,7 +81,7 @@ impl Encode {
 }
 
 impl Decode {
-    /// Decodes, or counts what would be decoded.
+    /// Decodes the tree, or counts the files that would be decoded.
     pub fn run(&self) -> Result<()> {
         if self.dry_run {
             return count_stored(&self.tree, self.how.verbosity.quiet);
@@ -166,7 +166,7 @@ impl How {
 }
 
 impl Totals {
-    /// Counts a file; answers its bytes.
+    /// Counts a file; returns its bytes.
     fn add(&mut self, path: &Path, outcome: &Outcome, progress: &Progress) -> u64 {
         match outcome {
             Outcome::Converted { before_bytes, after_bytes } => {

@@ -1,8 +1,9 @@
-//! `fslab sca recovery`: how long a stored file takes to be found after a crash, beside reading it.
+//! `fslab sca recovery`: measures how long it takes to find a stored file's content after a crash,
+//! compared with reading it.
 //!
-//! A file is written through a layer that is never shut down, as if its daemon were killed, and is
-//! found again by other layers: once as the kill left it, once with its root slots destroyed, so
-//! that nothing but its frames tells what it holds. Each time nothing of it is in the page cache.
+//! A file is written through a layer that is never shut down, as if its daemon were killed. Other
+//! layers then find it: once as the kill left it, and once with its root slots destroyed, so that
+//! only its frames show its content. Each time, nothing of the file is in the page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,10 +28,10 @@ use crate::commands::mount::parse_layer;
 
 const NAME: &str = "file";
 
-/// Bytes a request, as a program asks for them.
+/// Bytes per request, as programs usually send them.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// Where a stored file's root slots are: `docs/formats/sca.md`.
+/// The place of the root slots in a stored file; see `docs/formats/sca.md`.
 const SLOTS_OFFSET: u64 = 128;
 const SLOTS_BYTES: usize = 800;
 
@@ -55,13 +56,13 @@ pub struct Recovery {
     json: bool,
 }
 
-/// Times of one round, in seconds: to find the file, and to read it.
+/// Times of one round, in seconds: finding the file, and reading it.
 type Round = (f64, f64);
 
 impl Recovery {
-    /// Makes the file, times, and tells.
+    /// Makes the file, measures, and prints the results.
     pub fn run(&self) -> Result<()> {
-        // Before there is a file that a signal could leave behind.
+        // Signals are caught before there is a file that they could leave behind.
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let work = Work { asked: self, interrupt, bar: spinner()? };
         let directory = self.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -104,7 +105,7 @@ impl Recovery {
     }
 }
 
-/// The work while it goes on.
+/// The state of a measurement.
 struct Work<'a> {
     asked: &'a Recovery,
     interrupt: Interrupt,
@@ -112,13 +113,13 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Ends the work where a signal asks for that: what was made is removed by whoever made it.
+    /// Fails after a signal. The temporary directory is then removed when it is dropped.
     fn check(&self) -> Result<()> {
         ensure!(!self.interrupt.is_raised(), "interrupted; nothing is left");
         Ok(())
     }
 
-    /// Tells how far it is.
+    /// Checks for signals and shows the progress.
     fn go_on(&self, told: String) -> Result<()> {
         self.check()?;
         self.bar.set_message(told);
@@ -132,7 +133,7 @@ impl Work<'_> {
         Ok(stack.build_in(&crate::stack_context::of_program())?)
     }
 
-    /// Writes the file in order; the layer ends without a word.
+    /// Writes the file in order. The layer is not shut down.
     fn write(&self, directory: &Path) -> Result<()> {
         let layer = self.mount(directory)?;
         let (request, mode) = (request(), OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE);
@@ -156,7 +157,7 @@ impl Work<'_> {
         (0..self.asked.rounds).map(round).collect()
     }
 
-    /// How long it takes a new layer to find the file and to read so much of it.
+    /// Returns the seconds that a new layer takes to find the file and read `bytes` bytes of it.
     fn seconds(&self, stored: &Path, bytes: u64) -> Result<f64> {
         make_cold(stored)?;
         let directory = stored.parent().context("a file without a directory")?;
@@ -187,14 +188,14 @@ fn name() -> Result<Name<'static>> {
     Name::new(NAME.as_ref()).context("a name that no file can have")
 }
 
-/// Of the user whose program this is.
+/// Returns a request of the calling user.
 fn request() -> Request {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let now = SystemTime::now().into();
     Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
 }
 
-/// Takes the stored file out of the page cache.
+/// Drops the stored file from the page cache.
 fn make_cold(stored: &Path) -> Result<()> {
     let file = File::open(stored).with_context(|| stored.display().to_string())?;
     file.sync_all()?;
@@ -217,7 +218,7 @@ fn told(rounds: &[Round]) -> Value {
     json!({ "ratio": ratio, "rounds": times.collect::<Vec<_>>() })
 }
 
-/// A line that is redrawn on a terminal.
+/// Returns a line that is redrawn on a terminal.
 fn spinner() -> Result<ProgressBar> {
     Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }

@@ -1,4 +1,4 @@
-//! `fslab sca stat`: sizes and ratios of stored files, summed up over directories.
+//! `fslab sca stat`: shows sizes and ratios of stored files, with sums for directories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl Stat {
                 self.paths.iter().for_each(|path| advise_on_mount(path));
             }
         } else if outcome.stored_files > 0 && codecs.is_empty() {
-            // Layers store a file without content as an empty file, without a codec.
+            // Layers store a file without content as an empty file, which has no codec.
             self.paths.iter().for_each(|path| say!("{}: empty", path.display()));
         }
         outcome.refuse_failures("read")?;
@@ -130,7 +130,7 @@ impl Sums {
     }
 }
 
-/// Through a mount, stored files are plain ones.
+/// Prints advice if a path is a mount, through which stored files look like plain files.
 fn advise_on_mount(path: &Path) {
     let Ok(place) = path.canonicalize() else { return };
     if let Ok(Some(mount)) = fslab_sys::mounts::mounted_on(&place)
@@ -151,7 +151,7 @@ fn total(codecs: &BTreeMap<&str, Sums>) -> Sums {
     })
 }
 
-/// Bytes of content for each stored byte; 1 for files without content.
+/// Returns the bytes of content for each stored byte; 1 for files without content.
 fn ratio(size: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { size as f64 / stored_bytes as f64 }
 }

@@ -1,4 +1,5 @@
-//! `fslab sca check` and `fslab sca verify`: stored files and their checksums.
+//! `fslab sca check` and `fslab sca verify`: check the structure of stored files, and their
+//! checksums.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub struct Verify {
 }
 
 impl Verify {
-    /// Looks at each file so deep, and reports damage.
+    /// Checks each file to the given depth, and reports damage.
     pub fn run(&self, depth: Depth) -> Result<()> {
         let Verbosity { verbose, quiet } = self.verbosity;
         let done = if depth == Depth::Structure { "checked" } else { "verified" };

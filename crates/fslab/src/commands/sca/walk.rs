@@ -1,5 +1,5 @@
-//! Walks over the stored files that a command was given: files by their names, and directories with
-//! all that is in them.
+//! Walks over the stored files given to a command: named files, and directories with everything
+//! below.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +12,28 @@ use crate::exit::{Code, one_line};
 use crate::progress::Progress;
 use crate::units;
 
-/// Calls a function for each stored file.
+/// A walk that calls a function for each stored file.
 pub struct Walk<'a, F> {
     progress: &'a Progress,
     work: F,
-    /// What the user named.
+    /// The path that the user named.
     named: &'a Path,
-    /// A tree that is in use, of which the rest is passed over.
+    /// A tree that is in use; the rest of it is skipped.
     in_use: Option<PathBuf>,
     outcome: Outcome,
 }
 
-/// The files that were passed over, and those that failed.
+/// Counts of skipped and failed files.
 #[derive(Default)]
 pub struct Outcome {
     /// Files in directories that are not stored files.
     pub plain_files: u64,
-    /// Stored files. Empty ones are among them, because layers store them so; the function is not
-    /// called for those.
+    /// Stored files. This includes empty files, because layers store empty content that way. The
+    /// function is not called for them.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
-    /// Of these, directories that are in use.
+    /// The directories among them that are in use.
     failed_directories: u64,
 }
 
@@ -71,7 +71,7 @@ fn has_lock(directory: &Path) -> bool {
     entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
 }
 
-/// Where a directory is mounted by fslab, as far as the list of mounts shows it.
+/// Returns the place where fslab mounted a directory, if the list of mounts shows it.
 fn mount_over(tree: &Path) -> Option<PathBuf> {
     let tree = tree.canonicalize().ok()?;
     let is_of_it = |mount: &MountEntry| {
@@ -81,7 +81,7 @@ fn mount_over(tree: &Path) -> Option<PathBuf> {
     fslab_sys::mounts::list().ok()?.into_iter().find(is_of_it).map(|mount| mount.target)
 }
 
-/// How many files and bytes there are below a path, as far as they can be seen.
+/// Counts the files and bytes below a path; unreadable ones are not counted.
 pub fn size_of(path: &Path) -> (u64, u64) {
     let Ok(found) = path.symlink_metadata() else { return (0, 0) };
     if !found.is_dir() {
@@ -105,7 +105,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 return Ok(());
             }
             let entry = entry.with_context(cant)?;
-            // Symbolic links are neither files nor directories: the walk stays in the tree.
+            // Symbolic links are neither files nor directories here, so the walk stays in the tree.
             let kind = entry.file_type().with_context(cant)?;
             if kind.is_dir() {
                 self.directory(&entry.path());
@@ -121,7 +121,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.file(path, true);
     }
 
-    /// An empty file has no codec, so it can't be opened as a stored file.
+    /// Visits a file. An empty file has no codec, so it can't be opened as a stored file.
     fn file(&mut self, path: &Path, is_named: bool) {
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             self.outcome.stored_files += 1;
@@ -145,8 +145,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.progress.add(path, stored_bytes);
     }
 
-    /// Leaves the rest of a tree that is in use: the directory with the lock, or all that the user
-    /// named where that lies above.
+    /// Skips the rest of a tree that is in use. This is the outermost directory with a lock below
+    /// the user's path, or else that path.
     fn leave_tree_of(&mut self, file: &Path) {
         let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
         let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
@@ -172,12 +172,12 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
 }
 
 impl Outcome {
-    /// How many files and directories failed.
+    /// Returns the number of files and directories that failed.
     pub fn failures(&self) -> u64 {
         self.failed.len() as u64
     }
 
-    /// Whether there is no figure to show.
+    /// Whether there are only failures, and thus no figures to show.
     pub fn is_nothing_but_failures(&self) -> bool {
         self.failures() > 0 && self.stored_files + self.plain_files == 0
     }
@@ -185,7 +185,7 @@ impl Outcome {
     /// Fails if any file failed.
     ///
     /// # Errors
-    /// How many files could not be `done`, with the exit code of the first failure.
+    /// The number of files that could not be `done`, with the exit code of the first failure.
     pub fn refuse_failures(&self, done: &str) -> Result<()> {
         let directories = self.failed_directories;
         let counted = match (self.failures() - directories, directories) {
@@ -199,7 +199,7 @@ impl Outcome {
         Err(self.first_code().error(format!("{counted} could not be {done}; see above")))
     }
 
-    /// The exit code of the first failure.
+    /// Returns the exit code of the first failure.
     pub fn first_code(&self) -> Code {
         self.failed.first().copied().unwrap_or(Code::Success)
     }

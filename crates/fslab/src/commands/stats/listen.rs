@@ -1,4 +1,4 @@
-//! `fslab stats --listen`: an endpoint that Prometheus scrapes.
+//! `fslab stats --listen`: serves an endpoint for Prometheus.
 
 use std::fs::Permissions;
 use std::io::ErrorKind;
@@ -15,17 +15,17 @@ use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::exit::{Code, one_line};
 
-/// How often the server looks whether it is to end.
+/// Interval at which the server checks for signals.
 const POLL: Duration = Duration::from_millis(200);
 
 const CONTENT_TYPE: &str = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
 
-/// Where to listen. Only programs of this machine can reach either.
+/// The place to listen. Only programs on this machine can reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A loopback address with its port.
     Loopback(SocketAddr),
-    /// A socket in the file system, for its owner.
+    /// A socket in the file system, for its owner only.
     Socket(PathBuf),
 }
 
@@ -45,10 +45,10 @@ impl FromStr for Place {
     }
 }
 
-/// Answers each request for `/metrics` with what `metrics` returns, until a signal comes.
+/// Answers each request for `/metrics` with the result of `metrics`, until a signal arrives.
 ///
 /// # Errors
-/// Where nothing can listen there.
+/// It is impossible to listen there.
 pub fn serve(place: &Place, metrics: impl Fn() -> Result<String>) -> Result<()> {
     let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
     let (server, _socket) = listen(place)?;
@@ -100,7 +100,7 @@ fn listen(place: &Place) -> Result<(Server, Option<Socket>)> {
 
 fn bind(path: &Path) -> std::io::Result<(UnixListener, Socket)> {
     let listener = match UnixListener::bind(path) {
-        // A server that was killed left it.
+        // A killed server left the socket.
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_over(path) => {
             std::fs::remove_file(path)?;
             UnixListener::bind(path)?
@@ -129,7 +129,7 @@ fn answer(request: Request, metrics: &impl Fn() -> Result<String>) {
     if let Ok(header) = Header::from_str(CONTENT_TYPE) {
         response = response.with_header(header);
     }
-    // The other side may have gone.
+    // The client may have disconnected.
     if let Err(error) = request.respond(response) {
         tracing::debug!(%error, "a request was not answered");
     }

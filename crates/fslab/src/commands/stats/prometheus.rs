@@ -1,15 +1,16 @@
-//! Reports of layers in the text format of Prometheus, version 0.0.4.
+//! Formats reports of layers in the text format of Prometheus, version 0.0.4.
 
 use fslab_layers::{Latency, OperationReport, Report};
 
-/// Bounds of latency buckets: powers of two from 2^10 ns (1 microsecond) to 2^34 ns (17 seconds),
-/// which no bucket of a report straddles.
+/// Upper bounds of latency buckets: powers of two from 2^10 ns (1 microsecond) to 2^34 ns (17
+/// seconds). No bucket of a report straddles them.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// What follows the name of a family, further labels, and the value.
+/// The suffix of the family's name, further labels, and the value.
 type Sample = (&'static str, String, String);
 
-/// Families with samples for each operation: name, kind, help, and the samples of one.
+/// A family with samples for each operation: its name, kind and help, and a function that returns
+/// the samples of an operation.
 type Family = (&'static str, &'static str, &'static str, fn(&OperationReport) -> Vec<Sample>);
 
 const FAMILIES: [Family; 5] = [
@@ -24,7 +25,7 @@ const FAMILIES: [Family; 5] = [
     ("fslab_operation_duration_seconds", "histogram", "How long operations took.", durations),
 ];
 
-/// All layers of a mount.
+/// Formats all layers of a mount.
 pub fn render(mount_point: &str, layers: &[Report]) -> String {
     let mut text = String::new();
     for (name, kind, help, samples) in FAMILIES {

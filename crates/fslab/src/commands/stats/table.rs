@@ -1,4 +1,4 @@
-//! Reports of layers as tables for people.
+//! Formats reports of layers as tables for people.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use fslab_layers::{OperationReport, Report};
 
 use crate::units::{bytes, duration};
 
-/// One table a layer, and its single figures below.
+/// Formats one table for each layer, followed by its single figures.
 pub fn render(layers: &[Report]) -> String {
     let mut text = String::new();
     for (index, layer) in layers.iter().enumerate() {
@@ -23,7 +23,7 @@ pub fn render(layers: &[Report]) -> String {
 fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     writeln!(text, "layer {}: {}", layer.position, plain(&layer.layer))?;
     if !layer.operations.is_empty() {
-        // Tables fill each line up to their width.
+        // Tables pad each line to their width.
         let table = table(&layer.operations).to_string();
         table.lines().try_for_each(|line| writeln!(text, "{}", line.trim_end()))?;
     } else if layer.measures.is_empty() {
@@ -81,7 +81,8 @@ fn row(operation: &OperationReport) -> [String; 9] {
     ]
 }
 
-/// Without what could steer a terminal: the daemon may be another user's.
+/// Replaces characters that could control a terminal, because the daemon may belong to another
+/// user.
 fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }

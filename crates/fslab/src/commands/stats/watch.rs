@@ -1,16 +1,16 @@
-//! `fslab stats --watch`: what the layers of a mount count in each interval.
+//! `fslab stats --watch`: shows the counts of a mount's layers in each interval.
 
 use std::time::Duration;
 
 use fslab_layers::{Bucket, Latency, Measure, OperationReport, Report};
 
-/// What was counted between two reports of the same layers. Figures that may fall, such as bytes in
-/// memory, are those of the later one.
+/// Returns the difference between two reports of the same layers. Figures that may fall, such as
+/// bytes in memory, are taken from the later report.
 pub fn between(before: &[Report], after: &[Report]) -> Vec<Report> {
     after.iter().map(|later| since(before, later)).collect()
 }
 
-/// The line above the tables of an interval.
+/// Returns the line above the tables of an interval.
 pub fn heading(interval: Duration) -> String {
     let now = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
     format!("{now}, the last {:.1} s", interval.as_secs_f64())
@@ -48,7 +48,7 @@ fn of_both(first: &OperationReport, last: &OperationReport) -> OperationReport {
     }
 }
 
-/// The longest latency of an interval is known as exactly as its bucket.
+/// Returns the latencies of an interval. The longest is only known up to the bound of its bucket.
 fn latency_between(first: &Latency, last: &Latency) -> Latency {
     let counted_before = |upper_ns: u64| {
         let same = first.buckets.iter().find(|bucket| bucket.upper_ns == upper_ns);
@@ -73,7 +73,8 @@ fn latency_between(first: &Latency, last: &Latency) -> Latency {
     }
 }
 
-/// The latency that so many of a thousand operations did not exceed; buckets are in order.
+/// Returns the latency that `of_thousand` of a thousand operations did not exceed. The buckets must
+/// be in order.
 fn percentile(buckets: &[Bucket], of_thousand: u64) -> u64 {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let wanted = (all * of_thousand).div_ceil(1000).max(1);

@@ -1,4 +1,4 @@
-//! Which tree a path is in, and how to ask about it: through the daemon that has it mounted, or by
+//! Finds the tree that a path is in, and asks it: through the daemon that has it mounted, or by
 //! opening the tree.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -25,20 +25,20 @@ use crate::runtime;
 /// The name of the layer's service.
 const SERVICE: &str = "tier";
 
-/// How long the daemon that follows one may take to be asked.
+/// Maximum time until the next daemon of a mount can be asked.
 const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A tree that can be asked.
 pub enum Access {
-    /// Its daemon.
+    /// Mounted; its daemon is asked.
     Mounted(MountEntry),
-    /// Its directory.
+    /// Not mounted; its directory is opened.
     Directory(PathBuf),
 }
 
 impl Access {
-    /// The tree that a path is in, and the path from its root.
+    /// Returns the tree that a path is in, and the path relative to its root.
     pub fn to(path: &Path) -> Result<(Self, Vec<u8>)> {
         let path = resolved(path)?;
         let mounts = mounts::list().context("can't read the list of mounts")?;
@@ -62,7 +62,8 @@ impl Access {
         Ok((Self::Directory(root.to_owned()), inner_path(&path, root)))
     }
 
-    /// The tree that all of some paths are in. Each must be there, before anything is done.
+    /// Returns the tree that all paths are in. Fails before anything is done if a path does not
+    /// exist.
     pub fn to_all(paths: &[PathBuf]) -> Result<(Self, Vec<Vec<u8>>)> {
         let mut all = Vec::new();
         let mut access: Option<Self> = None;
@@ -85,7 +86,7 @@ impl Access {
         }
     }
 
-    /// Asks, and calls `told` with each thing that is told; `false` ends it.
+    /// Executes a command, and calls `told` for each event. If `told` returns `false`, this ends.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
             Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
@@ -113,7 +114,7 @@ fn must_be_there(path: &Path) -> Result<()> {
     }
 }
 
-/// An absolute path without links, but for the last name, which need not be there.
+/// Returns an absolute path without links, except in the last name, which need not exist.
 fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
@@ -149,12 +150,12 @@ fn ask_daemon(
     bail!("the daemon of {} ended before it had answered", mount.target.display())
 }
 
-/// Asks for the daemon. That of a kept mount that was killed is there again soon.
+/// Connects to the daemon. If the daemon of a kept mount was killed, this waits for the next one.
 fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // Asked before the socket is looked for, which may be made meanwhile.
+        // This is checked before the socket is searched, because sockets may be made in between.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
@@ -167,7 +168,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
                 ),
                 Err(_) => {}
             },
-            // Another daemon removes the socket of one that was killed.
+            // The next daemon removes the socket of a killed one.
             None if is_dead() => {
                 bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place")
             }

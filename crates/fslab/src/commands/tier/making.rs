@@ -1,4 +1,4 @@
-//! Making tiers: of a directory, with one archive more, from archives alone.
+//! Makes tiers: from a directory, by adding an archive, or from archives alone.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub struct Init {
     tree: PathBuf,
 }
 
-/// Reads a word as `tier.toml` has it.
+/// Parses a word as in `tier.toml`.
 fn parse_word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(text.into())
 }
@@ -119,7 +119,7 @@ impl Init {
     }
 }
 
-/// Says who can read released files while the tree is not mounted, and what they read.
+/// Prints who can read released files while the tree is not mounted, and what they read.
 fn say_what_umount_leaves(
     wish: &TierDescription,
     marks: Marks,
@@ -196,7 +196,7 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// Returns what to ask the daemon of the tree, if the tree is mounted.
+    /// Returns the command for the daemon of the tree, if the tree is mounted.
     pub fn of_mounted_tree(&self) -> Result<Option<(Access, Command)>> {
         let tree = &self.tree;
         let Ok((access @ Access::Mounted(_), _)) = Access::to(tree) else { return Ok(None) };
@@ -228,7 +228,7 @@ impl Attach {
         let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
         let is_known = self.take_over && key.is_none() && home.knows(&archive);
-        // Before anything is made.
+        // This is checked before anything is made.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
@@ -236,7 +236,7 @@ impl Attach {
             None if is_known => {}
             None => home.attach(&archive, around.identities.make(), key)?,
         }
-        // Whatever is wrong with the archive was found: the other tree only reads from here on.
+        // The archive was checked above. From here on, the other tree only reads it.
         if self.take_over {
             let holder = archive.holder()?;
             if detail.is_text() {
@@ -264,7 +264,7 @@ impl Attach {
     }
 }
 
-/// Why a tree only reads an archive, and what to do about it.
+/// Returns the reason why a tree only reads an archive, and advice.
 fn refusal(
     archive: &ArchiveAddress,
     tree: &Arc<dyn FileSystem>,
@@ -273,7 +273,8 @@ fn refusal(
     Ok(archive.refusal(writer_of(tree, around)?.as_ref())?)
 }
 
-/// Says where releasing files frees nothing, and one disk that fails takes both.
+/// Prints a warning if an archive is on the file system of the tree. Releasing files then frees no
+/// space, and one failing disk takes both.
 fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let Some(archive) = archive.local_path() else { return Ok(()) };
@@ -318,7 +319,7 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Makes the tree again.
+    /// Rebuilds the tree.
     pub fn run(&self, detail: Detail) -> Result<()> {
         let done = self.rebuild(detail);
         close_owners_tree(&self.tree);
@@ -327,14 +328,14 @@ impl Rebuild {
 
     fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
-        // Before anything is made.
+        // This is read before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
         let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
         must_lie_outside(&self.tree, &archives, [&self.home].into_iter().chain(&self.keys))?;
         let identities = &around.identities;
         let remains = SurvivingArchives::open(&archives, &keys, left.as_ref(), identities)?;
-        // But none that it lies in.
+        // The parent directory is not created.
         match std::fs::create_dir(&self.tree) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(unusable(&format!("can't make {}", self.tree.display()), error));
@@ -342,7 +343,7 @@ impl Rebuild {
             _ => {}
         }
         let tree = claimed(&self.tree)?;
-        // The home that is there for this tier, or a new one.
+        // The surviving home of this tier, or a new one.
         let home = match left {
             Some(mut home) => {
                 home.adopt(&*tree, &around)?;
@@ -363,9 +364,9 @@ impl Rebuild {
         let options = rebuild::Options { before, trust: self.trust, poison };
         let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
-        // Who takes them over must be the only one who uses them.
+        // To take over archives, a tree must be their only user.
         drop(remains.archives);
-        // What is not there would be unneeded.
+        // Objects of files that were not rebuilt would count as not needed.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
         for ArchiveEntry { address, .. } in remains.attached.iter().filter(|_| takes_over) {
@@ -387,7 +388,7 @@ impl Rebuild {
     }
 }
 
-/// The address of an archive that a user named; a relative path is one of the current directory.
+/// Parses the user's name for an archive. A relative path is relative to the current directory.
 pub(super) fn address_of(text: &OsStr) -> Result<ArchiveAddress> {
     let address = ArchiveAddress::parse(text)?;
     Ok(match address.local_path() {
@@ -404,8 +405,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     paths.iter().map(|path| resolved(path)).collect()
 }
 
-/// Tells what was made, and of archives that the new tree only reads; fails where something is not
-/// as it was.
+/// Prints what was rebuilt, and the archives that the new tree only reads. Fails if something is
+/// not as it was.
 fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail) -> Result<()> {
     if detail == Detail::Json {
         let mut value = json!(made);
@@ -466,7 +467,7 @@ fn report_to_people(made: &rebuild::Rebuilt) {
     }
 }
 
-/// A directory that nobody else of this house uses.
+/// Opens and locks a directory that no other fslab uses.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
     let tree = super::own_tree(path)?;
@@ -479,7 +480,8 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(tree))
 }
 
-/// What a tier needs must not go to its own archives; a key least of all.
+/// Checks that archives, home and keys are outside of the tree. The tree's files go to its
+/// archives, and its key must never be among them.
 fn must_lie_outside<'a>(
     tree: &Path,
     archives: impl IntoIterator<Item = &'a ArchiveAddress>,

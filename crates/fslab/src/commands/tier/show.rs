@@ -1,4 +1,4 @@
-//! What is told, for people or as JSON.
+//! Prints events, for people or as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,11 @@ use crate::output::{self, harmless};
 use crate::progress::Progress;
 use crate::units;
 
-/// Versions that are put in order before they are shown: the memory that this takes.
+/// Maximum number of versions that are sorted together before they are shown. This limits the
+/// memory.
 const SORTED_MAX: usize = 65_536;
 
-/// How much is printed.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Every event, as JSON.
@@ -30,7 +31,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// By the options of the command line.
+    /// Returns the detail that options of the command line choose.
     pub fn of(json: bool, verbose: bool, quiet: bool) -> Self {
         match (json, verbose, quiet) {
             (true, ..) => Self::Json,
@@ -73,7 +74,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     shown.end()
 }
 
-/// What it means that nothing was told.
+/// Returns a note for a command without any events.
 fn nothing_in(command: &Command) -> Option<&'static str> {
     match command {
         Command::State { recursive: false, .. } => Some("no files there; -r for those below"),
@@ -91,14 +92,14 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
 struct Shown {
     detail: Detail,
     progress: Progress,
-    /// Things that were told, but for the end.
+    /// Number of events, except for an end without an error.
     told: u64,
     problems: u64,
     /// Files and bytes, by what was done.
     done: BTreeMap<String, (u64, u64)>,
-    /// Versions that wait to be put in order: a file's beside each other, the oldest first.
+    /// Versions to be sorted: those of a file next to each other, the oldest first.
     versions: Vec<((String, i64), Event)>,
-    /// Why it did not end well, and the exit code.
+    /// The exit code and the error, if the command failed.
     error: Option<(Code, String)>,
 }
 
@@ -166,7 +167,7 @@ impl Shown {
         }
     }
 
-    /// Files and bytes by what was done, where the daemon has not told figures itself.
+    /// Prints files and bytes by what was done, unless the daemon reported figures itself.
     fn show_sums(&self) {
         for (what, (files, bytes)) in self.done.iter().filter(|_| self.detail.is_text()) {
             let files = units::counted(*files, "file");
@@ -187,7 +188,7 @@ impl Shown {
         }
     }
 
-    /// What did not end well.
+    /// Returns the failure of the command, if any.
     fn outcome(&self) -> Option<(Code, String)> {
         let problems = match self.problems {
             0 => return self.error.clone(),
@@ -197,14 +198,14 @@ impl Shown {
         self.error.clone().or(Some((Code::Failure, problems)))
     }
 
-    /// The last event, as the command ends.
+    /// Returns the last event, with the result of the command.
     fn ending(&self) -> Event {
         let (code, error) = self.outcome().unzip();
         Event::End { error, code: code.unwrap_or(Code::Success) as u8 }
     }
 }
 
-/// A line for people; nothing where there is nothing to say.
+/// Formats an event as a line for people; `None` if there is nothing to print.
 fn as_line(event: &Event) -> Option<String> {
     Some(match event {
         Event::Done { what, path, bytes } => {
@@ -288,7 +289,9 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
     if named.is_empty() { named } else { format!("  for {named}") }
 }
 
-/// As `ls` of DMFS: `a` for archived, `A` for archived and not here; `p` in between, `!` damaged.
+/// Formats a file's state with a letter, as `ls` of DMFS: `a` for archived, `A` for archived and
+/// offline. `p` is in between, `!` is damaged, `c` is changed since it was archived, `-` is only
+/// here.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',

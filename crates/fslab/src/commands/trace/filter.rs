@@ -1,4 +1,4 @@
-//! Which records of a trace are wanted.
+//! Selects records of a trace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -50,7 +50,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether a record is wanted; `paths` are those of the records before it.
+    /// Whether a record is selected. `paths` must have learnt the records before it.
     pub(super) fn accepts(&self, record: &Record, paths: &Paths) -> bool {
         self.accepts_result(record)
             && any(&self.operation, |wanted| *wanted == record.operation)
@@ -93,8 +93,8 @@ fn errno(text: &str) -> Result<u32, String> {
     Ok(errno.raw_os_error().cast_unsigned())
 }
 
-/// A pattern for names and paths, as in a shell: `*` and `?` match within one name, `**` matches
-/// any number of directories.
+/// Parses a shell pattern for names and paths. `*` and `?` match within one name, `**` matches any
+/// number of directories.
 fn pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())
 }

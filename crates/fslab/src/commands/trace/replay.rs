@@ -1,4 +1,4 @@
-//! `fslab trace replay`: the operations of a trace, done again in this process on another stack.
+//! `fslab trace replay`: replays the operations of a trace in this process on another stack.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Replays and tells how it went.
+    /// Replays the trace and prints the result.
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
         let stack = Stack { layers: self.layers.clone(), leaf: self.target.clone() };

@@ -1,4 +1,4 @@
-//! `fslab trace show`: the operations of a trace, a line each.
+//! `fslab trace show`: prints the operations of a trace, one per line.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints.
+    /// Prints the selected operations.
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
         let mut out = BufWriter::new(output());
@@ -45,7 +45,8 @@ impl Args {
             if left == 0 {
                 break;
             }
-            // What a rename leads to is learnt first, what a removal takes away is learnt later.
+            // The filter and the line use the paths from before this operation. A removed path is
+            // still known then, and the new path of a rename is not used yet.
             if self.filter.accepts(&record, &paths) {
                 match self.json {
                     true => writeln!(out, "{}", as_json(&record))?,

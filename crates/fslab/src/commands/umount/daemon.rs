@@ -1,9 +1,9 @@
-//! The daemon of a mount: finding it before an unmount, and learning how it ended.
+//! Finds the daemon of a mount before an unmount, and waits for its end.
 //!
 //! It is found by the socket that it offers for this (see `mount/ending.rs`), or else by its
-//! descriptor of /dev/fuse, which names a connection by its number. A daemon that still writes back
-//! has a descriptor of the same number when the next mount has got it; so the descriptor is looked
-//! at, where the kernel lets us.
+//! descriptor of /dev/fuse. That descriptor shows the number of a connection. A daemon that still
+//! writes back may have a descriptor whose number the next mount has already got. The descriptor
+//! itself is therefore examined, if the kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,28 +23,28 @@ use crate::runtime;
 /// How long a daemon may take to write back and end.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a daemon that has told how it ended may take to end.
+/// How long a daemon may take to end after it has reported its result.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
-/// What a daemon tells of its end is no longer.
+/// Maximum length of a daemon's report in bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 10;
 
 /// A process that serves a mount.
 pub struct Daemon {
     pid: i32,
     process: OwnedFd,
-    /// Where it tells how it ended.
+    /// The stream on which it reports its result.
     report: Option<UnixStream>,
 }
 
 impl Daemon {
-    /// The daemon of a mount; `None` where it is dead, or not seen from here.
+    /// Returns the daemon of a mount; `None` if it is dead, or not visible from here.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
     }
 
-    /// Whether a daemon that lives has made all its sockets: the one that tells of its end is made
-    /// last. That of a killed one may still be open, as another daemon holds its descriptors for a
+    /// Whether a live daemon has made all its sockets; the one for its end is made last. The socket
+    /// of a killed daemon may still be open, because another daemon holds its descriptors for a
     /// moment.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()
@@ -61,8 +61,8 @@ impl Daemon {
         })
     }
 
-    /// The process with a descriptor of a connection that has not ended. Where that can't be seen,
-    /// the last one that was started.
+    /// Returns the process that has a descriptor of a connection that has not ended. If the kernel
+    /// does not show that, it is the process that was started last.
     fn by_descriptor(connection: u32) -> Option<Self> {
         let wanted = format!("fuse_connection:\t{connection}");
         let processes = std::fs::read_dir("/proc").ok()?.flatten();
@@ -76,10 +76,10 @@ impl Daemon {
     /// Waits until the daemon of an unmounted place has ended.
     ///
     /// # Errors
-    /// That it takes too long, or how it failed.
+    /// The daemon takes too long, or it failed.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // It ends, or tells how it ended, which comes first: a process ends when all its calls have
-        // returned, those to a server that hangs too.
+        // The daemon reports its result before it ends. The process ends only when all its system
+        // calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
         let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;
@@ -110,15 +110,16 @@ impl Daemon {
         }
     }
 
-    /// What the daemon has told of its end; nothing where that can't be seen.
+    /// Returns the daemon's report; `None` if it can't be seen.
     fn told(&mut self) -> Result<Option<String>> {
         let Some(stream) = self.report.as_mut() else { return Ok(None) };
         let mut report = String::new();
-        // All that it told is here by now.
+        // The whole report has arrived by now.
         stream.set_nonblocking(true)?;
         match stream.take(REPORT_BYTES_MAX).read_to_string(&mut report) {
             Ok(_) => {}
-            // It ended without a word: the socket may still be open in a program that it started.
+            // It ended without a report, but the socket may still be open in a program that it
+            // started.
             Err(error)
                 if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
             Err(error) => return Err(error).context("can't read how the daemon ended"),
@@ -127,9 +128,9 @@ impl Daemon {
     }
 }
 
-/// A process with a descriptor of a connection of the number that is looked for, behind whether the
-/// connection still has its mount (`None` where the kernel does not let us look), and when the
-/// process was started, in ticks since the machine was.
+/// Returns a process that has a descriptor with the wanted connection number, as the last element.
+/// The first element is whether the connection still has its mount; `None` if the kernel does not
+/// allow a check. The second is the start time of the process, in clock ticks since boot.
 fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
@@ -143,13 +144,14 @@ fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     Some((is_connected, started(pid)?, Daemon { pid, process, report: None }))
 }
 
-/// Field 22 of /proc/PID/stat; the second is a name in parentheses that may hold anything.
+/// Reads field 22 of /proc/PID/stat. The second field is a name in parentheses that may contain any
+/// character.
 fn started(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Waits for a process, whose threads have all ended then.
+/// Waits for a process; all its threads have then ended.
 fn has_ended_within(process: impl AsFd, patience: Duration) -> Result<bool> {
     is_one_ready_within(&[process.as_fd()], patience)
 }

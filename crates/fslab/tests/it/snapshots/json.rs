@@ -1,4 +1,4 @@
-//! The shape of everything that `--json` prints: the guide's page on JSON is made of it.
+//! The shape of all JSON output. The guide's page on JSON is generated from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use super::{expect, is_updating, shown};
 use crate::support::{fslab, require_mounting};
 use fslab_vfs_testing::scratch;
 
-/// A command, what its page says first, and the paths of objects whose keys are names of things.
+/// A command, the introduction of its page, and the paths of objects whose keys are names.
 struct Shape {
     words: &'static [&'static str],
     about: &'static str,
@@ -160,11 +160,11 @@ const OF_THE_MACHINE: &[&[&str]] = &[
     &["campaign"],
 ];
 
-/// The ends of paths of objects whose fields are not documented one by one.
+/// Suffixes of the paths of objects whose fields are not documented one by one.
 const OPAQUE: [&str; 1] = [".evidence"];
 
-/// Fields of a method of the prober, and their type if they are not null: a method answers or says
-/// why it does not apply, which depends on the load of the machine.
+/// Fields of a method of the prober, and their type if they are not null. A method has an answer,
+/// or a reason why it does not apply; which one depends on the load of the machine.
 const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "string")];
 
 const INTRODUCTION: &str = "\
@@ -197,7 +197,7 @@ name = "names"
 files = 200
 "#;
 
-/// A small tree of everything that the commands look at.
+/// Makes a small tree with everything that the commands read.
 fn prepare(at: &Path) {
     let works = |words: &[&str]| {
         let output = fslab(words).current_dir(at).output().unwrap();
@@ -241,7 +241,7 @@ fn prepare(at: &Path) {
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
     works(&["campaign", "new", "plan.toml", "campaign"]);
-    // With one block left.
+    // One block is left.
     let share = ["--share", "1/2", "--work-dir", ".", "--lock", "host.lock"];
     works(&[&["campaign", "run", "campaign"][..], &share].concat());
 }
@@ -251,7 +251,7 @@ fn debugfs(change: &str, image: &Path) {
     assert!(output.status.success(), "{change}: {output:?}");
 }
 
-/// Ends the mount of stored files, and leaves two damaged ones beside them.
+/// Ends the mount of stored files, and adds two damaged ones.
 fn unmount_stored_files(at: &Path) {
     let umount = fslab(&["umount", "mnt"]).current_dir(at).output().unwrap();
     assert!(umount.status.success(), "{}", String::from_utf8_lossy(&umount.stderr));
@@ -262,7 +262,7 @@ fn unmount_stored_files(at: &Path) {
     fs::write(at.join("low/cut"), &stored[..middle]).unwrap();
 }
 
-/// The types of a value's parts, by their paths.
+/// Collects the types of a value's parts, by path.
 fn collect(
     value: &Value,
     path: &str,
@@ -277,7 +277,7 @@ fn collect(
         return add(kind);
     }
     match value {
-        // What was seen differs from file system to file system.
+        // The evidence differs from file system to file system.
         Value::Object(_) if OPAQUE.iter().any(|end| path.ends_with(end)) => add("object"),
         Value::Null => add("null"),
         Value::Bool(_) => add("boolean"),
@@ -300,7 +300,8 @@ fn collect(
     }
 }
 
-/// A list that is empty in one place and has entries in another is described by its entries.
+/// Formats paths with their types. A list that is empty in one place and has entries in another is
+/// described by its entries.
 fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     let paths: Vec<String> = found.keys().cloned().collect();
     let has_parts = |path: &str, mark: &str| {
@@ -323,7 +324,7 @@ fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     found.iter().filter(|(_, kinds)| !kinds.is_empty()).map(line).collect()
 }
 
-/// The part of the page about a command.
+/// The section of the page about a command.
 struct Section {
     heading: String,
     lines: String,
@@ -340,7 +341,7 @@ fn is_of_the_machine(words: &[&str]) -> bool {
     OF_THE_MACHINE.iter().any(|first| words.starts_with(first))
 }
 
-/// The lines of the page about a command.
+/// Returns the lines of the page about a command.
 fn documented(heading: &str) -> String {
     let page = include_str!("../../../../../docs/guide/src/reference/json.md");
     let section = page.split("## `").find(|section| section.starts_with(&format!("{heading}`")));
@@ -348,7 +349,8 @@ fn documented(heading: &str) -> String {
     lines.unwrap_or_default().to_owned()
 }
 
-/// Whether a field is documented. Its type may differ: a field can be null on one machine only.
+/// Whether a field is documented. Its type may differ, because a field may be null on one machine
+/// only.
 fn is_known(line: &str, known: &str) -> bool {
     let (path, _kinds) = line.split_once(": ").unwrap();
     known.lines().any(|line| line.starts_with(&format!("{path}: ")))
@@ -382,7 +384,7 @@ fn shapes_of_json_are_as_documented() {
         let unknown: Vec<_> =
             section.lines.lines().filter(|line| !is_known(line, &known)).collect();
         assert!(unknown.is_empty(), "{words:?}: not on the page: {unknown:#?}");
-        // The page may have more.
+        // The page may have more fields.
         let end = page.len() - section.text(about).len();
         page.truncate(end);
         page.push_str(&Section { heading: section.heading, lines: known }.text(about));

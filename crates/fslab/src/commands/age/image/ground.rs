@@ -1,4 +1,4 @@
-//! A file system for a workload to age, on an image that goes when this goes.
+//! A file system for a workload to age, on an image that is deleted when its owner is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,31 +15,32 @@ use tempfile::TempDir;
 use super::super::score::Place;
 use crate::leaves::{self, open_device};
 
-/// What kind of file system is made.
+/// The kind of file system to make.
 pub enum Form {
-    /// One of the kernel's, by the tools of the distribution.
+    /// A file system of the kernel, made by the tools of the distribution.
     Kernel {
-        /// Which.
+        /// The kind.
         kind: Kind,
-        /// Options of its mkfs.
+        /// Options for its mkfs.
         mkfs: Vec<String>,
     },
-    /// ext2, by the engine.
+    /// ext2, made by the engine.
     Engine {
-        /// How it is made.
+        /// Options for making it.
         mkfs: MkfsOptions,
-        /// How it is used.
+        /// Options for using it.
         options: VolumeOptions,
     },
 }
 
-/// A fresh file system. Fields are dropped in this order: users before what they use.
+/// A new file system. Fields are dropped in this order, so each user precedes the field that it
+/// uses.
 pub struct Ground {
-    /// What the workload is done on.
+    /// The target of the workload.
     pub file_system: Arc<dyn FileSystem>,
-    /// For scores.
+    /// The place whose layout is scored.
     pub place: Place,
-    /// How it was made.
+    /// A description of how it was made.
     pub made: String,
     mount: Option<Mount>,
     device: Option<LoopDevice>,
@@ -47,7 +48,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Makes a file system of so many bytes, on an image in a temporary directory in `beside`.
+    /// Makes a file system of `size` bytes, on an image in a temporary directory within `beside`.
     pub fn make(form: &Form, size: u64, beside: &Path) -> Result<Self> {
         check(form, size)?;
         let scratch = tempfile::Builder::new().prefix(".fslab-age-image-").tempdir_in(beside);
@@ -79,12 +80,12 @@ impl Ground {
         Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
     }
 
-    /// Where a file system of the kernel is mounted.
+    /// Returns the mount point, if it is a file system of the kernel.
     pub fn root(&self) -> PathBuf {
         mount_point_of(&self.scratch)
     }
 
-    /// Ends the file system; its image is whole then.
+    /// Ends the file system; its image is then complete.
     pub fn end(self) -> Result<Image> {
         let Self { file_system, place, mount, device, scratch, .. } = self;
         file_system.shutdown().context("ending the file system")?;
@@ -100,22 +101,23 @@ impl Ground {
     }
 }
 
-/// The image of a file system that has ended.
+/// The image of a file system that has ended. Dropping it deletes the image.
 pub struct Image {
     scratch: TempDir,
 }
 
 impl Image {
-    /// Where it is.
+    /// The path of the image.
     pub fn path(&self) -> PathBuf {
         image_of(&self.scratch)
     }
 }
 
-/// Whether such a file system of so many bytes can be made, as far as that is known before.
+/// Checks in advance whether such a file system of `size` bytes can be made, as far as possible.
 ///
 /// # Errors
-/// That it is mounted while it is aged, which needs root; that the engine can't make it so.
+/// A file system of the kernel must be mounted, and the user is not root. The engine can't make it
+/// with these options.
 pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
         Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),
@@ -135,8 +137,8 @@ fn image_of(scratch: &TempDir) -> PathBuf {
     scratch.path().join("image")
 }
 
-/// How the engine makes an image: with nothing of the clock or the user in it, so that equal
-/// workloads make equal images.
+/// Returns options for making an image with the engine. They do not depend on the clock or the
+/// user, so equal workloads make equal images.
 pub fn engine_options(
     bytes_per_inode: u32,
     reserved_percent: u8,

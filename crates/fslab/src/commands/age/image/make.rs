@@ -1,4 +1,4 @@
-//! `fslab age image make`: a file system as a workload leaves it.
+//! `fslab age image make`: makes a file system, ages it by a workload, and packs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ impl Args {
         if self.dry_run {
             return self.rehearse(&form, size, &output, reader);
         }
-        // Before anything is mounted: what a signal ends must be undone.
+        // Signals are caught before anything is mounted, so that an interrupted run cleans up.
         let stop = Interrupt::on_signals().context("can't wait for signals")?;
         let ground = Ground::make(&form, size, directory_of(&output))?;
         let mut identity = Identity { workload: hash, facts: self.facts(&provenance) };
@@ -96,7 +96,7 @@ impl Args {
         Ok(())
     }
 
-    /// Checks what can be checked without a change, and reports the rest.
+    /// Checks what can be checked without a change, and reports what would be done.
     fn rehearse(
         &self,
         form: &Form,
@@ -166,7 +166,7 @@ impl Args {
         self.output.clone().unwrap_or_else(named)
     }
 
-    /// What is known of the image before it is made.
+    /// Facts about the image that are known before it is made.
     fn facts(&self, provenance: &Provenance) -> BTreeMap<String, String> {
         let engine = |policy: &PolicySpec| format!("{} {}", policy.name, self.clustering.name());
         let facts = [
@@ -183,7 +183,7 @@ impl Args {
     }
 }
 
-/// Does the workload, and answers what is known afterwards.
+/// Replays the workload, and returns the facts that are known afterwards.
 fn age(
     ground: &Ground,
     reader: WorkloadReader,
@@ -217,7 +217,7 @@ fn age(
     Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// A fact is one line.
+/// Joins a text into one line, because a fact is one line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
