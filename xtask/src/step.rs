@@ -6,6 +6,7 @@
 //! devices. A process that outlives its step is ended and counts as a failure. The inner process
 //! runs the step.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -127,16 +128,17 @@ fn wait_for(wanted: Pid) -> Result<WaitStatus> {
 /// command lines of the killed ones.
 fn end_the_rest() -> Result<Vec<String>> {
     let start = Instant::now();
-    let mut left = Vec::new();
+    let mut killed = BTreeMap::new();
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CHILD) => return Ok(left),
+            Err(rustix::io::Errno::CHILD) => return Ok(killed.into_values().collect()),
             Err(errno) => bail!("cannot wait for what the step left: {errno}"),
             Ok(None) => {
                 if start.elapsed() > GRACE {
                     for (child, line) in children()? {
-                        left.push(line);
+                        // A killed process remains a child until it has ended.
+                        killed.entry(child.as_raw_nonzero()).or_insert(line);
                         kill_process(child, Signal::KILL).context("cannot end a process")?;
                     }
                 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use fslab_vfs::FileSystem;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub(crate) use host_tree::HostTree;
 pub(crate) use stack_tree::StackTree;
@@ -117,7 +117,10 @@ pub trait TreeFile {
 fn write_whole(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     while done < data.len() {
-        done += write(done as u64, &data[done..])?;
+        match write(done as u64, &data[done..])? {
+            0 => return Err(Error::Failed("a write stored no byte".to_owned())),
+            count => done += count,
+        }
     }
     Ok(())
 }

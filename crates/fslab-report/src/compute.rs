@@ -186,6 +186,7 @@ fn sum(parts: &[&Sample]) -> Sample {
         remounted: parts.iter().all(|part| part.cache.remounted),
         evicted: parts.iter().all(|part| part.cache.evicted),
         resident_pages: parts.iter().map(|part| part.cache.resident_pages).sum(),
+        device_pages: parts.iter().map(|part| part.cache.device_pages).sum(),
         ..first.cache
     };
     Sample {

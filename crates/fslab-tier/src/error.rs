@@ -236,7 +236,7 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// The caller is gone.
+    /// The caller has ended or was interrupted.
     #[error("interrupted")]
     Interrupted,
 }

@@ -218,7 +218,7 @@ pub(crate) fn report_problems(
     problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))
 }
 
-/// Reports the failure of one file. [`Error::Interrupted`] means that the caller is gone, so it
+/// Reports the failure of one file. [`Error::Interrupted`] means that the caller has ended, so it
 /// ends the whole command.
 pub(crate) fn report_problem(tell: &mut EventSink<'_>, error: &Error) -> Result<()> {
     match error {

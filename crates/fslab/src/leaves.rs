@@ -1,5 +1,6 @@
 //! The leaves that are not part of fslab-layers, and the connection of the ext2 engine to stacks.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -234,37 +235,89 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Opens and locks the file or device, because two engines would destroy an image.
-pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
-    let part = Part::parse(image);
-    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let shown = image.display();
-    let file = match rustix::fs::open(part.file, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => bail_as!(BadInput, "the image {shown} does not exist"),
-        Err(rustix::io::Errno::ISDIR) => bail_as!(BadInput, "{shown} is a directory, not an image"),
-        file => file.with_context(|| format!("can't open the image {shown}"))?,
-    };
-    if rustix::fs::fstat(&file)
-        .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir())
-    {
-        bail_as!(BadInput, "{shown} is a directory, not an image");
+/// An image or device that this process has locked, because two engines would destroy it.
+pub struct LockedImage<'a> {
+    image: &'a Path,
+    part: Part<'a>,
+    file: File,
+}
+
+impl<'a> LockedImage<'a> {
+    /// Opens and locks it.
+    ///
+    /// # Errors
+    /// The image does not exist, can't be opened, or is in use by another process.
+    pub fn open(image: &'a Path, read_only: bool) -> Result<Self> {
+        let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        Self::open_as(image, access)
     }
-    let lock = match read_only {
-        true => FlockOperation::NonBlockingLockShared,
-        false => FlockOperation::NonBlockingLockExclusive,
-    };
-    match rustix::fs::flock(&file, lock) {
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            return Err(InUse { image: shown.to_string() }.into());
+
+    /// Opens and locks it for writing; creates an empty file where there is none.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_or_create(image: &'a Path) -> Result<Self> {
+        Self::open_as(image, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    fn open_as(image: &'a Path, access: OFlags) -> Result<Self> {
+        let part = Part::parse(image);
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let shown = image.display();
+        let file = match rustix::fs::open(part.file, flags, Mode::from_raw_mode(0o666)) {
+            Err(rustix::io::Errno::NOENT) => {
+                bail_as!(BadInput, "the image {shown} does not exist")
+            }
+            Err(rustix::io::Errno::ISDIR) => {
+                bail_as!(BadInput, "{shown} is a directory, not an image")
+            }
+            file => File::from(file.with_context(|| format!("can't open the image {shown}"))?),
+        };
+        if file.metadata().is_ok_and(|found| found.is_dir()) {
+            bail_as!(BadInput, "{shown} is a directory, not an image");
         }
-        answer => answer.with_context(|| format!("can't lock the image {shown}"))?,
+        let lock = match access.contains(OFlags::RDWR) {
+            false => FlockOperation::NonBlockingLockShared,
+            true => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&file, lock) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(InUse { image: shown.to_string() }.into());
+            }
+            answer => answer.with_context(|| format!("can't lock the image {shown}"))?,
+        }
+        Ok(Self { image, part, file })
     }
-    let device = FileDevice::from_file(file.into())
-        .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
-    let size = device.size();
-    SliceDevice::new(device, part.start, part.length)
-        .map_err(|_outside| Code::BadInput.error(format!("{shown}: there are only {size} bytes")))
+
+    /// Changes the length of the file, in bytes.
+    pub fn set_length(&self, bytes: u64) -> Result<()> {
+        let shown = || format!("can't give {} {}", self.image.display(), Size::of(bytes));
+        self.file.set_len(bytes).with_context(shown)
+    }
+
+    /// Returns the image as a device of its present length. The device keeps the lock.
+    ///
+    /// # Errors
+    /// It is neither a regular file nor a block device, or ends before the chosen part.
+    pub fn device(&self) -> Result<SliceDevice<FileDevice>> {
+        let shown = self.image.display();
+        let file =
+            self.file.try_clone().with_context(|| format!("can't open the image {shown}"))?;
+        let device = FileDevice::from_file(file)
+            .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
+        let size = device.size();
+        SliceDevice::new(device, self.part.start, self.part.length).map_err(|_outside| {
+            Code::BadInput.error(format!("{shown}: there are only {size} bytes"))
+        })
+    }
+}
+
+/// Opens and locks an image or device.
+///
+/// # Errors
+/// As of [`LockedImage`].
+pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
+    LockedImage::open(image, read_only)?.device()
 }
 
 /// Starts a thread that writes back changes regularly, even if nobody syncs. The thread ends with

@@ -42,8 +42,11 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     // Such a file is a module of tests.
     let mut in_tests = path.ends_with("/tests.rs");
-    for (index, line) in text.lines().enumerate() {
-        in_tests |= line.trim_start().starts_with("#[cfg(test)]");
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((index, line)) = lines.next() {
+        // A module in a file of its own ends with its name.
+        let is_elsewhere = lines.peek().is_some_and(|(_, next)| next.trim_end().ends_with(';'));
+        in_tests |= line.trim_start().starts_with("#[cfg(test)]") && !is_elsewhere;
         let code = RustLine::of(line).code;
         let broken = |absence: &&&Absence| absence.is_broken_by(&code, in_tests);
         let broken = rules.iter().filter(broken);
@@ -94,9 +97,10 @@ mod tests {
             ("crates/fslab-sys/src/a.rs", "unsafe { f() }", 0),
             ("crates/fslab-layers/src/a.rs", "let now = SystemTime::now();", 1),
             ("crates/fslab-compare/src/a.rs", "let now = Instant::now();", 0),
-            ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nInstant::now();", 0),
+            ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nmod a {\nInstant::now();", 0),
+            ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nmod a;\nInstant::now();", 1),
             ("crates/fslab-vfs/src/a.rs", "eprintln!(\"x\");", 1),
-            ("crates/fslab-vfs/src/a.rs", "#[cfg(test)]\nunsafe {}", 1),
+            ("crates/fslab-vfs/src/a.rs", "#[cfg(test)]\nmod a {\nunsafe {}", 1),
             ("crates/fslab-vfs-testing/src/skip.rs", "eprintln!(\"x\");", 0),
             ("crates/fslab-vfs/tests/it/main.rs", "println!(\"x\");", 0),
             ("crates/fslab-vfs/src/a/tests.rs", "println!(\"x\");", 0),

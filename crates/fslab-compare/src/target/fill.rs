@@ -51,11 +51,13 @@ pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
         let mut left = missing;
         while left >= SMALLEST {
             let size = (LARGEST * (SMALLEST / LARGEST).powf(random.random::<f64>())).min(left);
-            if !add_file(&directory, files, size as u64)? {
+            let has_space = add_file(&directory, files, size as u64)?;
+            // Its name exists in either case.
+            files += 1;
+            if !has_space {
                 break;
             }
             left -= size;
-            files += 1;
         }
         sync_file_system(root)?;
     }

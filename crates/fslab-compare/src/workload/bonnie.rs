@@ -76,7 +76,8 @@ pub(super) const SPEC: Spec = Spec {
     ],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).next_multiple_of(1024);
-        let smallest = parameters.number(&SMALLEST).max(block);
+        // All sizes are whole blocks; the phases leave no part of a block out.
+        let smallest = parameters.number(&SMALLEST).max(block).next_multiple_of(block);
         Box::new(Bonnie {
             sizes: doubling(smallest, parameters.number(&LARGEST).max(smallest)).collect(),
             block,

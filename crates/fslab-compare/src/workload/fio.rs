@@ -50,7 +50,19 @@ struct Fio {
 }
 
 /// Options of a job file that name files or directories. These must be within the target.
-const PATHS: [&str; 5] = ["directory", "filename", "opendir", "filename_format", "read_iolog"];
+const PATHS: [&str; 11] = [
+    "directory",
+    "filename",
+    "opendir",
+    "filename_format",
+    "read_iolog",
+    "write_iolog",
+    "write_bw_log",
+    "write_iops_log",
+    "write_lat_log",
+    "write_hist_log",
+    "aux-path",
+];
 
 /// The recorded percentiles, as fio names them.
 const PERCENTILES: [(&str, &str); 4] =

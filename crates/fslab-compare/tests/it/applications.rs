@@ -252,7 +252,7 @@ fn a_command_of_a_killed_comparison_is_gone_with_all_that_it_started() {
     let found = numbers(target.path());
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_for("the command is gone", || found.iter().all(|number| is_gone(number)));
+    wait_for("the command has ended", || found.iter().all(|number| is_gone(number)));
 }
 
 /// A server that waits for clients ends when its comparison is killed.
@@ -280,7 +280,7 @@ fn a_server_of_a_killed_comparison_is_gone() {
     is_ready(&mut server);
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_for("the server is gone", || is_gone(&server));
+    wait_for("the server has ended", || is_gone(&server));
 }
 
 fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {

@@ -57,7 +57,11 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
 
 /// Workloads that run programs.
 const BY_PROCESSES: &[(&str, &str, usize)] = &[
-    ("bonnie", "largest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100", 11),
+    (
+        "bonnie",
+        "smallest = \"24 KiB\"\nlargest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100",
+        11,
+    ),
     ("command", "command = [\"sh\", \"-c\", \"ls -lRF > listing\"]", 2),
     ("compile", "units = 3\nprobes = 4", 3),
     ("tool", "largest = \"4 KiB\"", 4),

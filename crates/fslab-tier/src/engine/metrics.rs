@@ -32,10 +32,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("tier_bundles", "bundles of small files among these"),
     ("tier_repacked_bundles", "bundles of which what is needed went into new ones"),
     ("tier_released_bytes", "bytes of space freed"),
-    (
-        "tier_expired_objects",
-        "replaced and removed versions that were kept for long enough and are gone",
-    ),
+    ("tier_expired_objects", "replaced and removed versions deleted after their retention time"),
     ("tier_rounds", "times the mount did what the policy says"),
     ("tier_round_problems", "what failed of that"),
 ];

@@ -74,6 +74,6 @@ fn a_time_that_is_on_its_way_is_shown_to_nobody() {
         client.tick();
         assert!(client.contents(ino).unwrap() == data);
         let found = looking.lock().take().unwrap().join().unwrap();
-        assert_eq!(found.modified, before.modified, "who {what}");
+        assert_eq!(found.modified, before.modified, "{what}");
     }
 }

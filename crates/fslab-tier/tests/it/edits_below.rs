@@ -127,10 +127,10 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         let found = client.contents(ino).unwrap();
         let differs = found.iter().zip(&expected).position(|(one, two)| one != two);
         assert!(found == expected, "who {what}: {}, {differs:?}", found.len());
-        assert!(bench.is_changed(ino), "who {what}");
+        assert!(bench.is_changed(ino), "{what}");
         assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
         bench.release(ino, "file").unwrap();
-        assert!(client.contents(ino).unwrap() == expected, "who {what}, once more");
+        assert!(client.contents(ino).unwrap() == expected, "{what}, once more");
     }
 }
 

@@ -219,7 +219,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     all_are_right(&fs);
     tier.shutdown().unwrap();
     drop((tier, fs, lease));
-    // The other archive is sufficient to rebuild the tree, and the old home requires no more.
+    // The other archive is sufficient to rebuild the tree, and the old home requires only that.
     world.rebuild(&["second"], None);
     let home = world.home();
     let named = [world.path("second").into()];

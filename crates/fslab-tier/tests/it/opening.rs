@@ -39,7 +39,7 @@ fn opening_for_writing_without_a_write_changes_nothing() {
     let second = client.open(ino, OpenMode::WRITE_ONLY).unwrap();
     first.read(0, 10).unwrap();
     first.close().unwrap();
-    assert!(bench.is_changed(ino), "who may write may do so unheard");
+    assert!(bench.is_changed(ino), "a writable open may write unnoticed");
     second.close().unwrap();
     assert!(!bench.is_changed(ino));
     assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
@@ -79,7 +79,7 @@ fn written_file_stays_changed_after_close() {
         let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
         deed(&bench, ino, &file);
         file.close().unwrap();
-        assert!(bench.is_changed(ino), "who {what}");
+        assert!(bench.is_changed(ino), "{what}");
     }
 }
 

@@ -119,7 +119,7 @@ fn set_id_bits_and_capabilities_survive_release_and_recall() {
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     file.write_all(0, b"new").unwrap();
     file.close().unwrap();
-    assert_eq!(rights(&client, ino), (0o755, None), "who writes takes them away");
+    assert_eq!(rights(&client, ino), (0o755, None), "a write clears them");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
         let waited = is_done.recv_timeout(Duration::from_secs(20));
         faults.resume();
         using.join().unwrap();
-        assert!(waited.is_ok(), "who uses the file waits for the archive");
+        assert!(waited.is_ok(), "a user of the file waits for the archive");
         releasing.join().unwrap()
     })
 }

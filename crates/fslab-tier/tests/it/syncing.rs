@@ -175,7 +175,7 @@ fn blocks_lost_by_a_failed_sync_are_recalled_again() {
     lose_recalled(4 * MIB + 100_000, |file| file.write_all(MIB, &noise(302, MIB)));
 }
 
-/// Only the log reports it, because the last user is gone.
+/// Only the log reports it, because the last user has closed it.
 #[test]
 fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
     let (lower, mut bench) = lossy();

@@ -559,7 +559,7 @@ fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
         let owner = going.tier.settings().tier;
         // The caller that found the archive unavailable may keep it open for a moment.
         while DirectoryArchive::open(&aside, owner).is_err() {
-            assert!(!reader.is_finished(), "nobody keeps what is gone");
+            assert!(!reader.is_finished(), "the reader returned the bytes of a lost copy");
             std::thread::yield_now();
         }
         going.comes();

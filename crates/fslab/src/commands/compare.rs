@@ -408,7 +408,8 @@ fn make_out(out: &Path) -> Result<()> {
     }
     bail_as!(
         BadInput,
-        "{} exists; samples are never overwritten: choose another --out, or go on with --resume {}",
+        "{} exists; samples are never overwritten: choose another --out, or resume with \
+         --resume {}",
         samples.display(),
         quoted(out)
     )

@@ -7,13 +7,13 @@ mod stat;
 mod verify;
 mod walk;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use fslab_sca::{Depth, Tool};
+use fslab_sca::{Depth, Salvaged, Tool};
 
 use crate::output::output;
 
@@ -97,13 +97,22 @@ impl Args {
     }
 }
 
+fn salvage(tool: &Tool, target: &File) -> Result<Salvaged> {
+    let saved = tool.salvage(&mut |offset, content| target.write_all_at(content, offset))?;
+    target.set_len(saved.size).and_then(|()| target.sync_all())?;
+    Ok(saved)
+}
+
 fn repair(file: &Path, output: &Path) -> Result<()> {
     let tool = Tool::open(file)?;
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
-    let saved = tool.salvage(&mut |offset, content| target.write_all_at(content, offset))?;
-    let written = target.set_len(saved.size).and_then(|()| target.sync_all());
-    written.with_context(|| format!("can't write {shown}"))?;
+    let salvaged = salvage(&tool, &target).with_context(|| format!("can't write {shown}"));
+    if salvaged.is_err() {
+        // The next attempt creates it again.
+        fs::remove_file(output).with_context(|| format!("can't remove the partial {shown}"))?;
+    }
+    let saved = salvaged?;
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
         say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);

@@ -309,8 +309,8 @@ fn a_mount_mounted_twice_is_served_at_both_places() {
     assert_eq!(fs::read_to_string(other.path().join("file")).unwrap(), "x");
     let daemon = place.daemon();
     crate::mounting::send(daemon, rustix::process::Signal::TERM);
-    soon("the second place is gone", || !is_mounted(other.path()));
-    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    soon("the second mount has ended", || !is_mounted(other.path()));
+    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     second.release();
 }
 
@@ -330,8 +330,8 @@ fn a_mount_that_was_moved_is_found_by_its_daemon() {
     rustix::mount::mount_move(&place.point, &second).unwrap();
     fs::write(second.join("file"), "x").unwrap();
     crate::mounting::send(place.daemon(), rustix::process::Signal::TERM);
-    soon("the moved mount is gone", || !is_mounted(&second));
-    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    soon("the moved mount has ended", || !is_mounted(&second));
+    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     own.unmount().unwrap();
 }
 
@@ -347,7 +347,7 @@ fn what_is_mounted_over_a_mount_is_left_alone() {
     assert_eq!(top.file_system, "tmpfs");
     above.unmount().unwrap();
     rustix::mount::unmount(&place.point, UnmountFlags::empty()).unwrap();
-    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
 /// The kernel passes reads and writes through only one mount over a plain file system.

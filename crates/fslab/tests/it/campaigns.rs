@@ -80,6 +80,8 @@ fn without_a_scheduler_shares_run_here_one_after_another() {
     let dry = scratch.done(&["campaign", "submit", "run", "--local", "2", "-n"]);
     assert_eq!(dry.lines().count(), 2);
     assert!(dry.contains("campaign run run --share 2/2"), "{dry}");
+    let dry = scratch.done(&["campaign", "submit", "run", "-n", "--retry", "--wait"]);
+    assert!(dry.contains(" --share 1/1 ") && dry.contains(" --retry --wait"), "{dry}");
     assert_eq!(scratch.status()["missing"], 8);
     let here = ["--work-dir", ".", "--lock", "host.lock"];
     scratch.done(&[&["campaign", "submit", "run", "--local", "3"][..], &here].concat());

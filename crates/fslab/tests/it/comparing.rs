@@ -113,10 +113,10 @@ fn halves_are_merged_and_runs_resumed() {
     assert!(text.contains("36 samples"), "{text}");
     let (code, _, message) = scratch.fslab(&["compare", "--resume", "nothing"]);
     assert_eq!(code, BAD_INPUT);
-    assert!(message.contains("nothing to go on with"), "{message}");
+    assert!(message.contains("nothing to resume"), "{message}");
     let (code, _, message) = scratch.fslab(&["compare", "plan.toml", "--out", "a"]);
     assert_eq!(code, BAD_INPUT);
-    assert!(message.contains("go on with --resume a"), "{message}");
+    assert!(message.contains("resume with --resume a"), "{message}");
 }
 
 /// The command after an interruption uses the choice and the directory that the comparison was

@@ -329,6 +329,9 @@ fn an_image_is_mounted_once_and_keeps_its_files() {
     let (code, message) = run(&["ext2", "ls", image.to_str().unwrap()]);
     assert_eq!(code, BAD_INPUT, "{message}");
     assert!(message.contains("in use by another fslab"), "{message}");
+    let (code, message) = run(&["ext2", "mkfs", "--force", image.to_str().unwrap(), "1MiB"]);
+    assert_eq!(code, BAD_INPUT, "{message}");
+    assert_eq!(image.metadata().unwrap().len(), 32 << 20, "a refused mkfs changes no length");
     place.umount();
     check(&image);
     assert_eq!(works(&["ext2", "cat", image.to_str().unwrap(), "/directory/file"]), b"kept");

@@ -227,8 +227,8 @@ fn a_signal_unmounts_and_ends_the_daemon() {
         let place = Place::mounted(&[]);
         let daemon = place.daemon();
         send(daemon, signal);
-        soon("the mount is gone", || !is_mounted(&place.point));
-        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+        soon("the mount has ended", || !is_mounted(&place.point));
+        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     }
 }
 
@@ -241,7 +241,7 @@ fn a_signal_lets_users_finish() {
     soon("the mount is out of the tree", || !is_mounted(&place.point));
     file.write_all_at(b"still served", 0).unwrap();
     drop(file);
-    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     assert_eq!(fs::read(place.lower.join("file")).unwrap(), b"still served");
 }
 
@@ -262,13 +262,13 @@ fn an_idle_mount_goes_away_and_a_used_one_stays() {
         if user.metadata().unwrap().dev() != beneath {
             break user;
         }
-        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     };
     std::thread::sleep(Duration::from_millis(900));
     assert!(is_mounted(&place.point), "an open directory is a use");
     drop(user);
-    soon("the idle mount is gone", || !is_mounted(&place.point));
-    soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+    soon("the idle mount has ended", || !is_mounted(&place.point));
+    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn messages_go_to_the_file_that_was_named() {
         soon("the message is there", || {
             fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
         });
-        soon("the daemon is gone", || daemons_naming(&place.point).is_empty());
+        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
     }
 }
 

@@ -113,7 +113,7 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
         }
     }
     place.umount();
-    assert_eq!(lost, [""; 0], "the bit is gone after these");
+    assert_eq!(lost, [""; 0], "these clear the bit");
 }
 
 /// A user who changes a file of the group [`GROUP`].

@@ -5,6 +5,7 @@
 
 mod errors;
 mod json;
+mod stability;
 
 use std::fs;
 use std::path::{Path, PathBuf};

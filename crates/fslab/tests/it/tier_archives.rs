@@ -242,7 +242,7 @@ fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
     tiered.ok(&take_over);
     assert!(tiered.ok(&["archive", "-v", shown(&again)]).contains("new"));
     let (code, message) = run(&["tier", "archive", shown(tiered.tree())]);
-    assert!(code == 1 && message.contains(shown(&again)), "who has it now: {message}");
+    assert!(code == 1 && message.contains(shown(&again)), "the message names the owner: {message}");
     tiered.ok(&[
         "rebuild",
         "--take-over",

@@ -31,7 +31,8 @@ impl Installed {
         let installed = Self { place, path };
         installed.install();
         let mounted = Command::new(&installed.path)
-            .args(["mount", "-o", "keep=200", "-l", layer])
+            // No option may be added behind `--`.
+            .args(["mount", "-o", "keep=200", "-l", layer, "--"])
             .args([&installed.place.lower, &installed.place.point])
             .status();
         assert!(mounted.unwrap().success());
@@ -159,7 +160,7 @@ fn a_program_that_can_not_take_over_changes_nothing() {
     installed.install();
     assert_eq!(installed.upgrade(), (0, String::new()));
     kill_process(processes(place).0, Signal::KILL).unwrap();
-    soon("its supervisor is gone", || processes(place).1.is_none());
+    soon("its supervisor has ended", || processes(place).1.is_none());
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("its supervisor has ended"), "{said}");

@@ -33,8 +33,8 @@ root files belong to the owners of the workload; others make all files their own
 #[command(after_help = HELP)]
 pub struct Args {
     /// Threads; the result does not depend on their number
-    #[arg(long, short, default_value_t = 1)]
-    threads: usize,
+    #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
     /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
@@ -175,7 +175,7 @@ impl Args {
                 FullArg::Skip => WhenFull::Skip,
             },
             owner: Credentials::own_unless_root(),
-            threads: self.threads.clamp(1, 256),
+            threads: usize::from(self.threads),
             sync_every_ns: sync_every_ns(self.sync_every)?,
             checkpoint: self.checkpoint.clone(),
             checkpoint_every: self.checkpoint_every.max(1),

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     fragment_size: Option<u32>,
     /// Percent of the blocks that is kept free
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=50))]
     reserved_percent: u8,
     /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
@@ -147,7 +147,7 @@ impl Args {
             volume_bytes,
             block_bytes: self.block_size,
             group_bytes: self.group_size.bytes(),
-            reserved: f64::from(self.reserved_percent.min(50)) / 100.0,
+            reserved: f64::from(self.reserved_percent) / 100.0,
             ..Settings::default()
         }
     }

@@ -27,7 +27,7 @@ pub struct Args {
     way: Way,
 }
 
-/// How shares are run, whoever asks for them.
+/// How shares are run, for each command that runs them.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Way {
     /// Run blocks with failed or disturbed cells again
@@ -59,10 +59,14 @@ impl Args {
 }
 
 impl Way {
-    /// Returns these options for another process, with absolute paths. They always include
-    /// `--wait`.
+    /// Returns the same way, but a share waits while its host runs another one.
+    pub fn waiting(&self) -> Self {
+        Self { wait: true, ..self.clone() }
+    }
+
+    /// Returns these options for another process, with absolute paths.
     pub fn options(&self) -> Result<Vec<String>> {
-        let mut options = vec!["--wait".to_owned()];
+        let mut options = Vec::new();
         let mut add = |option: &str, path: &Path| {
             let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
             let Some(path) = path.to_str() else {
@@ -75,7 +79,20 @@ impl Way {
         self.lock.as_deref().map_or(Ok(()), |path| add("--lock", path))?;
         options.extend(self.retry.then(|| "--retry".to_owned()));
         options.extend(self.other_build.then(|| "--other-build".to_owned()));
+        options.extend(self.wait.then(|| "--wait".to_owned()));
         Ok(options)
+    }
+
+    /// Returns the command line that runs a share in this way.
+    pub fn command_line(&self, campaign: &Campaign, share: Share) -> Result<String> {
+        let Share { number, of } = share;
+        let directory = quoted(campaign.directory());
+        let mut line = format!("fslab campaign run {directory} --share {number}/{of}");
+        for option in self.options()? {
+            line.push(' ');
+            line.push_str(&quoted(Path::new(&option)));
+        }
+        Ok(line)
     }
 
     /// Runs a share, and prints how it ended. Returns its outcome, in which targets may have
@@ -87,9 +104,8 @@ impl Way {
         interrupt: &Interrupt,
     ) -> Result<Option<Outcome>> {
         places::check_work_dir(&self.work_dir)?;
-        let directory = quoted(campaign.directory());
         let Share { number, of } = share;
-        let command = format!("fslab campaign run {directory} --share {number}/{of}");
+        let command = self.command_line(campaign, share)?;
         let program = this_program()?;
         if !self.other_build {
             campaign.check_program(&program)?;
@@ -122,10 +138,10 @@ impl Way {
             Done::Ran { outcome, file } => {
                 match outcome.end.reason {
                     EndReason::Interrupted => {
-                        bail!("interrupted; blocks that are done count. Go on with: {command}")
+                        bail!("interrupted; blocks that are done count. Resume with: {command}")
                     }
                     EndReason::TimeLimit => eprintln!(
-                        "share {number}/{of}: the plan's time limit was reached; go on with: \
+                        "share {number}/{of}: the plan's time limit was reached; resume with: \
                          {command}"
                     ),
                     EndReason::Finished | EndReason::Narrow => {

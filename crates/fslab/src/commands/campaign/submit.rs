@@ -5,7 +5,7 @@ use fslab_campaign::{Campaign, Slurm};
 use fslab_report::Share;
 use fslab_sys::signals::Interrupt;
 
-use super::super::compare::{all_done, quoted};
+use super::super::compare::all_done;
 use super::Directory;
 use super::run::Way;
 
@@ -47,9 +47,8 @@ impl Args {
         }
         let of = self.local.unwrap_or(1);
         if self.dry_run {
-            let directory = quoted(campaign.directory());
             for number in 1..=of {
-                say!("fslab campaign run {directory} --share {number}/{of}");
+                say!("{}", self.way.command_line(&campaign, Share { number, of })?);
             }
             return Ok(());
         }
@@ -75,10 +74,11 @@ impl Args {
     }
 
     fn submit(&self, campaign: &Campaign) -> Result<()> {
+        // Shares of one host wait for each other, as Slurm may start them at the same time.
         let slurm = Slurm {
             shares: self.shares,
             program: std::env::current_exe().context("finding this program")?,
-            options: self.way.options()?,
+            options: self.way.waiting().options()?,
             licences: self.licences.clone(),
             partition: self.partition.clone(),
         };

@@ -29,7 +29,7 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
             let kept = kept.unwrap_or_else(|| format!("no {name}"));
             bail_as!(
                 BadInput,
-                "{}: it was begun with {kept}, and is gone on with as it was begun: leave out \
+                "{}: this run began with {kept} and resumes with the same: leave out \
                  {name}, or run that into another --out and read both with `fslab report`",
                 samples.display()
             );

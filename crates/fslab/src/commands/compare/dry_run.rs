@@ -67,8 +67,12 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
         say!("  a second copy of {baseline}, without a row of its own: the noise floor");
     }
     say!("\nworkloads, in each round once on every target in an order drawn from the seed:");
-    for workload in &plan.workloads {
-        say!("  {}: {}", workload.label, workload.spec.help);
+    let count = plan.workloads.len();
+    for (number, workload) in plan.workloads.iter().enumerate() {
+        let is_run = |round| cells.hold_block(round, number, &workload.label, count);
+        if (0..*rounds_max).any(is_run) {
+            say!("  {}: {}", workload.label, workload.spec.help);
+        }
     }
 }
 

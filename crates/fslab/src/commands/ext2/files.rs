@@ -251,8 +251,8 @@ fn put(image: &Image, source: &mut dyn Read, mode: u32, path: &Path) -> Result<(
     let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
     let (entry, opened) = image.ext2.create(&request, parent.ino, temporary, mode, flags)?;
     let copied = copy_in(&image.ext2, entry.attr.ino, opened.handle, source);
-    image.ext2.release(&request, entry.attr.ino, opened.handle)?;
-    let answer = copied.and_then(|()| {
+    let released = image.ext2.release(&request, entry.attr.ino, opened.handle);
+    let answer = copied.and(released.map_err(anyhow::Error::from)).and_then(|()| {
         let replace = fslab_vfs::RenameMode::empty();
         Ok(image.ext2.rename(&request, parent.ino, temporary, parent.ino, name, replace)?)
     });

@@ -1,6 +1,6 @@
 //! `fslab ext2 mkfs`: makes a file system.
 
-use std::fs::{Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use fslab_ext2::{BlockSize, Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, MemoryDevice, Size, Timestamp};
 
-use crate::leaves::{Part, open_device};
+use crate::leaves::{LockedImage, Part, open_device};
 
 /// Arguments of `fslab ext2 mkfs`.
 #[derive(Debug, clap::Args)]
@@ -113,12 +113,22 @@ impl Args {
     }
 
     fn make(&self, options: &MkfsOptions) -> Result<()> {
-        // This is checked before the size of the file changes.
-        self.refuse_to_overwrite()?;
-        self.set_size(options)?;
-        let device = open_device(&self.image, false)?;
-        mkfs(&device, options)
-            .with_context(|| format!("{}, {}", self.image.display(), Size::of(device.size())))
+        let shown = self.image.display();
+        let size = self.new_size()?;
+        if let Some(size) = size {
+            options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
+        }
+        // From here on nobody else uses the image; only then may its length change.
+        let image = match size {
+            Some(_) => LockedImage::open_or_create(&self.image)?,
+            None => LockedImage::open(&self.image, false)?,
+        };
+        if !self.force {
+            refuse_to_overwrite(&self.image, &image.device()?)?;
+        }
+        size.map_or(Ok(()), |size| image.set_length(size.bytes()))?;
+        let device = image.device()?;
+        mkfs(&device, options).with_context(|| format!("{shown}, {}", Size::of(device.size())))
     }
 
     fn options(&self) -> Result<MkfsOptions> {
@@ -181,17 +191,6 @@ impl Args {
             (size, _) => Ok(size),
         }
     }
-
-    /// Creates the file or sets its size, provided that such a file system of that size is
-    /// possible.
-    fn set_size(&self, options: &MkfsOptions) -> Result<()> {
-        let shown = self.image.display();
-        let Some(size) = self.new_size()? else { return Ok(()) };
-        options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
-        let file = file.with_context(|| format!("can't make {shown}"))?;
-        file.set_len(size.bytes()).with_context(|| format!("can't give {shown} {size}"))
-    }
 }
 
 impl Index {
@@ -208,6 +207,9 @@ impl Index {
 fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     match fslab_ext2::Superblock::read(device) {
         Err(fslab_ext2::Error::NotExt2(_)) => Ok(()),
+        Err(error @ fslab_ext2::Error::Vfs(_)) => {
+            Err(error).with_context(|| image.display().to_string())
+        }
         _ => bail_as!(
             BadInput,
             "{} holds an ext2, ext3 or ext4 file system; use --force to lose it",

@@ -1,6 +1,5 @@
 //! `fslab ext2 resize`: grows or shrinks a file system.
 
-use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,12 +9,12 @@ use fslab_ext2::{Resized, Superblock, grow};
 use fslab_vfs::{BlockDevice, Size};
 
 use super::rehearsal;
-use crate::leaves::{Part, open_device};
+use crate::leaves::{LockedImage, Part, open_device};
 
 /// Arguments of `fslab ext2 resize`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Try the change in memory, and write nothing
+    /// Try the change in a temporary file, and leave the image as it is
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// The image or device, which must not be mounted
@@ -39,14 +38,11 @@ impl Args {
             say!("{shown}: {would}; nothing was changed");
             return Ok(());
         }
-        let device = open_device(&self.image, false)?;
-        let present = device.size();
+        let image = LockedImage::open(&self.image, false)?;
+        let present = image.device()?.size();
         let resized = match self.size.map(|size| size.bytes()) {
-            Some(wanted) if wanted < present => self.make_smaller(Arc::new(device), wanted),
-            wanted => {
-                let wanted = wanted.filter(|wanted| *wanted > present);
-                self.make_larger(device, wanted)
-            }
+            Some(wanted) if wanted < present => self.make_smaller(&image, wanted),
+            wanted => self.make_larger(&image, wanted.filter(|wanted| *wanted > present)),
         };
         let resized = resized.with_context(|| shown.clone())?;
         say!("{shown}: {} blocks, now {}", resized.from, resized.to);
@@ -73,34 +69,35 @@ impl Args {
     }
 
     /// Shrinks the file system, and then the file, if the image is a whole file.
-    fn make_smaller(&self, device: Arc<dyn BlockDevice>, wanted: u64) -> Result<Resized> {
+    fn make_smaller(&self, image: &LockedImage<'_>, wanted: u64) -> Result<Resized> {
+        let device: Arc<dyn BlockDevice> = Arc::new(image.device()?);
         let resized = shrink(&device, wanted)?;
         if self.is_whole_file() {
-            self.set_length(wanted)?;
+            image.set_length(wanted)?;
         }
         Ok(resized)
     }
 
-    fn make_larger(&self, device: impl BlockDevice, wanted: Option<u64>) -> Result<Resized> {
-        // A file without a writable file system keeps its size.
+    /// Grows the file, if the image is a whole file, and then the file system. If the file system
+    /// can't grow, the file keeps its length.
+    fn make_larger(&self, image: &LockedImage<'_>, wanted: Option<u64>) -> Result<Resized> {
+        let device = image.device()?;
         Superblock::read(&device)?.check_writable()?;
-        // The size of the device was determined when it was opened, so it is opened again.
-        drop(device);
-        if let Some(wanted) = wanted {
-            if !self.is_whole_file() {
-                bail_as!(BadInput, "is no file of its own and keeps its size");
-            }
-            self.set_length(wanted)?;
+        let Some(wanted) = wanted else { return Ok(grow(&device)?) };
+        if !self.is_whole_file() {
+            bail_as!(BadInput, "is no file of its own and keeps its size");
         }
-        Ok(grow(&open_device(&self.image, false)?)?)
+        image.set_length(wanted)?;
+        grow(&image.device()?).map_err(|error| {
+            let error = anyhow::Error::from(error);
+            match image.set_length(device.size()) {
+                Ok(()) => error,
+                Err(length) => error.context(format!("and the file stays longer: {length:#}")),
+            }
+        })
     }
 
     fn is_whole_file(&self) -> bool {
         Part::parse(&self.image).file == self.image && self.image.is_file()
-    }
-
-    fn set_length(&self, bytes: u64) -> Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.image)?;
-        file.set_len(bytes).with_context(|| format!("can't give it {bytes} bytes"))
     }
 }

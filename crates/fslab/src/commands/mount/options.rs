@@ -109,13 +109,9 @@ impl Options {
         let mount = &mut self.mount;
         match (key, value) {
             ("ro" | "rw", None) => mount.read_only = key == "ro",
-            ("relatime", None) => mount.access_times = AccessTimes::Relative,
-            ("nodiratime", None) if mount.access_times != AccessTimes::Never => {
-                mount.access_times = AccessTimes::RelativeOfFiles;
+            ("relatime" | "nodiratime" | "diratime" | "noatime" | "atime" | "norelatime", None) => {
+                mount.access_times = with_access_times(mount.access_times, key);
             }
-            ("nodiratime", None) => {}
-            ("noatime", None) => mount.access_times = AccessTimes::Never,
-            ("atime" | "diratime" | "norelatime", None) => mount.access_times = AccessTimes::Usual,
             ("strictatime", None) => bail_as!(
                 BadInput,
                 "reads that the kernel answers from memory never reach fslab; relatime is possible"
@@ -183,6 +179,19 @@ fn count(text: &str) -> Result<usize> {
     }
 }
 
+/// Returns the state after one more option. As for mount(8), options about directories and about
+/// all files are independent: `noatime,diratime` is `noatime`.
+fn with_access_times(before: AccessTimes, option: &str) -> AccessTimes {
+    use AccessTimes::{Never, Relative, RelativeOfFiles, Usual};
+    match (option, before) {
+        ("noatime", _) | ("nodiratime" | "diratime", Never) => Never,
+        ("nodiratime", _) | ("relatime", RelativeOfFiles) => RelativeOfFiles,
+        ("relatime", _) | ("diratime", RelativeOfFiles) => Relative,
+        ("diratime", before) => before,
+        _ => Usual,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +225,10 @@ mod tests {
             ),
             ("noatime,nodiratime,sync,dirsync", AccessTimes::Never, Some(Synchronous::Everything)),
             ("noatime,sync,atime,async", AccessTimes::Usual, None),
+            ("nodiratime,relatime", AccessTimes::RelativeOfFiles, None),
+            ("nodiratime,diratime", AccessTimes::Relative, None),
+            ("noatime,diratime", AccessTimes::Never, None),
+            ("noatime,relatime,diratime", AccessTimes::Relative, None),
         ] {
             assert_eq!(parsed(text), (access_times, synchronous), "{text}");
         }

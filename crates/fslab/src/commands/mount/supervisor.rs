@@ -97,7 +97,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         End::ForAnother => {
             watched.hand_over();
             let Err(error) = program.replace_supervisor(numbers);
-            tracing::error!("{} goes on with the program that it has: {error:#}", place.display());
+            tracing::error!("{} keeps its present program: {error:#}", place.display());
             true
         }
     };

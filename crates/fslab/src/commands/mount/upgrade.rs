@@ -141,9 +141,8 @@ impl Program {
         let (mut command, _program) = self.open()?.command()?;
         let standard_input: OwnedFd = state.as_fd().try_clone_to_owned()?;
         let asked = command
-            .arg("mount")
+            .args(["mount", "--dry-run"])
             .args(self.arguments([0, 0]).into_iter().skip(2))
-            .arg("--dry-run")
             .stdin(Stdio::from(standard_input))
             .output();
         let asked = asked.with_context(|| format!("can't run {}", self.path.display()))?;

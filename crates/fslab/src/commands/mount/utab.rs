@@ -6,10 +6,10 @@
 //! to libmount. It is changed as libmount changes it: under its lock, by renaming a new file.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,8 @@ impl Note {
         let wanted = is_wanted.then_some(&*self.line);
         let text: Vec<u8> = others.chain(wanted).flat_map(|line| [line, b"\n"].concat()).collect();
         fs::write(&new, text)?;
+        // Ordinary users read the table, whatever the umask of this process is.
+        fs::set_permissions(&new, Permissions::from_mode(0o644))?;
         fs::rename(&new, &table)
     }
 

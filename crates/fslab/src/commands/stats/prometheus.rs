@@ -45,7 +45,7 @@ pub fn render(mount_point: &str, layers: &[Report]) -> String {
     for layer in layers {
         for measure in &layer.measures {
             let (total, kind) = if measure.rising { ("_total", "counter") } else { ("", "gauge") };
-            let name = format!("fslab_layer_{}{total}", measure.name);
+            let name = format!("fslab_layer_{}{total}", metric_name(&measure.name));
             if !text.contains(&format!("# TYPE {name} ")) {
                 text.push_str(&head(&name, kind, &measure.help));
             }
@@ -57,7 +57,15 @@ pub fn render(mount_point: &str, layers: &[Report]) -> String {
 }
 
 fn head(name: &str, kind: &str, help: &str) -> String {
+    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}
+
+/// Replaces characters that a name of a metric can't have. Another user's daemon may have chosen
+/// the name, and must not add lines.
+fn metric_name(name: &str) -> String {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    name.chars().map(|letter| if is_allowed(letter) { letter } else { '_' }).collect()
 }
 
 fn labels(mount_point: &str, layer: &Report) -> String {
@@ -137,5 +145,14 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn forged_names_and_help_texts_add_no_line() {
+        let forged = Measure::counter("x 1\nforged", "help\nforged 1\\", 7);
+        let layer = Report { layer: "stats".into(), measures: vec![forged], ..Report::default() };
+        let text = render("/a", &[layer]);
+        assert!(text.lines().all(|line| !line.starts_with("forged")), "{text}");
+        assert!(text.contains("fslab_layer_x_1_forged_total help\\nforged 1\\\\\n"), "{text}");
     }
 }

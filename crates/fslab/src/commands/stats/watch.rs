@@ -22,11 +22,14 @@ fn since(before: &[Report], later: &Report) -> Report {
     let operations = later.operations.iter().filter_map(|operation| {
         let name = &operation.operation;
         let first = earlier.operations.iter().find(|one| one.operation == *name);
+        // The counters of a kept mount start again when its daemon is replaced.
+        let first = first.filter(|first| first.count <= operation.count);
         let counted = first.map_or_else(|| operation.clone(), |first| of_both(first, operation));
         (counted.count > 0 || counted.in_flight > 0).then_some(counted)
     });
     let measures = later.measures.iter().map(|measure| {
         let first = earlier.measures.iter().find(|one| one.name == measure.name);
+        let first = first.filter(|first| first.value <= measure.value);
         let counted = first.filter(|_| measure.rising).map_or(0, |first| first.value);
         Measure { value: measure.value.saturating_sub(counted), ..measure.clone() }
     });

@@ -457,9 +457,9 @@ fn report_to_people(made: &rebuild::Rebuilt) {
     );
     if !made.left_out.is_empty() {
         say!(
-            "set-id bits, capabilities and devices were left out, because whoever can write \
-             to an archive that is not encrypted can plant them; to have them, rebuild into \
-             an empty directory with --trust"
+            "set-id bits, capabilities and devices were left out, because any program that can \
+             write to an unencrypted archive can plant them; to restore them, rebuild into an \
+             empty directory with --trust"
         );
     }
     if *earlier > 0 {

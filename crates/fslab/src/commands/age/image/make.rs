@@ -54,8 +54,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
     /// Threads
-    #[arg(long, short, default_value_t = 1)]
-    threads: usize,
+    #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
     /// Sync the target after so many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
@@ -127,7 +127,7 @@ impl Args {
         Ok(Settings {
             data: self.data.into(),
             when_full: if self.stop_when_full { WhenFull::Stop } else { WhenFull::Skip },
-            threads: self.threads.clamp(1, 256),
+            threads: usize::from(self.threads),
             sync_every_ns: sync_every_ns(self.sync_every)?,
             workload_hash: hash.to_owned(),
             ..Settings::default()
