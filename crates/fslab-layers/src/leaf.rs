@@ -18,13 +18,9 @@ pub const LEAVES: &[LeafSpec] = &[
     LeafSpec {
         name: "dir:PATH",
         help: "a directory of the host; PATH alone means the same",
-        stability: Stability::Experimental,
+        stability: Stability::Beta,
     },
-    LeafSpec {
-        name: "mem:",
-        help: "memory; emptied by the unmount",
-        stability: Stability::Experimental,
-    },
+    LeafSpec { name: "mem:", help: "memory; emptied by the unmount", stability: Stability::Beta },
 ];
 
 /// The description of a leaf.

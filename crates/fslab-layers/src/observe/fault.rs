@@ -73,7 +73,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "fault",
     help: "fails, waits and damages as a script says",
     kind: LayerKind::Observer,
-    stability: Stability::Experimental,
+    stability: Stability::Beta,
     options: &[
         OptionSpec {
             name: "script",

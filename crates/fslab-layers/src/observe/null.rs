@@ -16,7 +16,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
     help: "does nothing; measures what a layer costs",
     kind: LayerKind::Observer,
-    stability: Stability::Experimental,
+    stability: Stability::Beta,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write the lower file without asking",

@@ -22,7 +22,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "stats",
     help: "counts operations, errors, bytes and latencies; `fslab stats` shows them",
     kind: LayerKind::Observer,
-    stability: Stability::Experimental,
+    stability: Stability::Beta,
     options: &[OptionSpec {
         name: "passthrough",
         help: "let the kernel read and write without asking; those are not counted then",

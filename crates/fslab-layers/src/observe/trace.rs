@@ -27,7 +27,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",
     help: "records every operation as Parquet; `fslab trace` reads and replays it",
     kind: LayerKind::Observer,
-    stability: Stability::Experimental,
+    stability: Stability::Beta,
     options: &[
         OptionSpec {
             name: "to",
