@@ -189,6 +189,7 @@ impl Tier {
         around: Environment,
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
+        settings.copies = settings.copies.max(1);
         check_mark(&*lower, settings.tier, around.marks)?;
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;

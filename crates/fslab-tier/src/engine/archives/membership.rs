@@ -107,7 +107,7 @@ impl Tier {
         if self.outbound.has_upload_to(entry.id) {
             return refused(format!("files are being archived to {name}: try again"));
         }
-        let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies.max(1));
+        let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
                 "{only_there} versions have fewer than {copies} copies in other archives than \
@@ -128,7 +128,7 @@ impl Tier {
     /// archives do not count, nor do copies that another tree may delete.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
-        let (mut count, wanted) = (0, self.settings.copies.max(1));
+        let (mut count, wanted) = (0, self.settings.copies);
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
             let left = copies.iter().filter(|copy| **copy != archive && others.contains(copy));
