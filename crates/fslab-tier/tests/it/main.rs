@@ -48,6 +48,7 @@ mod releasing;
 mod removed_meanwhile;
 mod renaming;
 mod rights;
+mod reserved_movers;
 mod shutdown;
 mod sparse;
 mod support;

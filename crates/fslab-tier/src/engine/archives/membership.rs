@@ -15,15 +15,28 @@ use crate::id::Id;
 
 impl Tier {
     /// Attaches an archive. It replaces an attached archive of the same identity.
-    pub fn attach(&self, archive: Arc<dyn Archive>) {
-        let movers = self.mover_count();
-        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
+    pub fn attach(self: &Arc<Self>, archive: Arc<dyn Archive>) {
+        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around);
         self.forget_readers(archive.id());
         let mut archives = self.archives.write();
         archives.retain(|known| known.id() != archive.id());
         archives.push(archive);
+        let count = archives.len();
         drop(archives);
+        self.add_movers(count);
         self.queue().resume_postponed();
+    }
+
+    /// Starts threads that recall if there are fewer than archives, each of which has one reserved.
+    fn add_movers(self: &Arc<Self>, archives: usize) {
+        let movers = self.mover_count();
+        // Without threads, recalls are disabled.
+        if movers == 0 || movers >= archives {
+            return;
+        }
+        if let Err(error) = self.start_movers(archives - movers) {
+            tracing::warn!("an unresponsive archive may delay recalls from others: {error}");
+        }
     }
 
     /// Returns the archive with this identity or URL.
@@ -77,6 +90,7 @@ impl Tier {
         self.archives.write().retain(|archive| archive.id() != entry.id);
         // Cached readers keep the archive open, and with it its lease.
         self.forget_readers(entry.id);
+        self.queue().release(entry.id);
         self.queue().resume_postponed();
         Ok(())
     }
