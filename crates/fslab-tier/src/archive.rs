@@ -212,6 +212,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system; then the container does not exist.
+    /// Errors of the system. Then the container may exist all the same, complete but perhaps not
+    /// durable: a failed sync or a late answer does not undo it. It is not deleted here, because it
+    /// may have replaced a damaged copy with bytes that no other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

@@ -1,9 +1,9 @@
 //! Closes the root of a tree to programs that do not use the mount.
 //!
-//! A released file is a hole below the mount, and a program that reads it there gets zeros without
-//! an error. So only root may enter the root of a tier's tree. Its mode is 0400, and an xattr keeps
-//! the mode that the mount shows. The root stays closed whether the tree is mounted or not, so
-//! nothing depends on an orderly end of the daemon.
+//! A released file is a hole or poison below the mount. A program that reads it there gets zeros or
+//! a text, without an error. So only root may enter the root of a tier's tree. Its mode is 0400,
+//! and an xattr keeps the mode that the mount shows. The root stays closed whether the tree is
+//! mounted or not, so nothing depends on an orderly end of the daemon.
 //!
 //! Root's engine enters a closed directory by its capabilities. The engine of an ordinary user has
 //! none. Its root has mode 0700 while the engine works, and 0400 after an orderly end.
@@ -180,8 +180,24 @@ impl ClosedRoot {
             return lower.setxattr(request, Ino::ROOT, name, value, how);
         };
         let (mode, list) = acl::set_access(before, value)?;
+        self.set_list(lower, request, list, how)?;
+        // Omits the set-group-ID bit if the file system below cleared it.
+        let attr = lower.getattr(request, Ino::ROOT, None)?;
+        let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
         *kept = Some(mode);
+        Ok(())
+    }
+
+    /// Sets or removes the access list of a closed root in the file system below.
+    fn set_list(
+        &self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        list: Option<Vec<u8>>,
+        how: XattrMode,
+    ) -> Result<()> {
+        let name = OsStr::new(acl::ACCESS);
         let attr = lower.getattr(request, Ino::ROOT, None)?;
         let below = self.below(attr.permissions);
         if let Some(list) = list {

@@ -18,7 +18,8 @@ const TOLD_MAX: usize = 100;
 /// The program that a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Its name as the kernel shows it: at most 15 bytes.
+    /// Its name as the kernel shows it, which is at most 15 bytes. If the kernel cut the name in a
+    /// character, a replacement character stands for its rest.
     pub name: String,
     /// Its file, if that can be read.
     pub executable: Option<PathBuf>,
@@ -119,10 +120,9 @@ impl Rule {
     }
 }
 
-/// Returns the part of a name that the kernel keeps.
+/// Returns the part of a name that the kernel keeps, as [`Program::name`] has it.
 fn kept(name: &str) -> String {
-    let end = (0..=NAME_BYTES.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
-    name[..end.unwrap_or(0)].to_owned()
+    String::from_utf8_lossy(&name.as_bytes()[..name.len().min(NAME_BYTES)]).into_owned()
 }
 
 #[cfg(test)]
@@ -154,6 +154,11 @@ mod tests {
             assert_eq!(Rule::parse(entry).unwrap().fits(&program()), fits, "{entry}");
         }
         assert!(!Rule::parse("/usr/**").unwrap().fits(&Program::default()));
+        // The kernel cuts this name in the middle of its last character.
+        let shown = String::from_utf8_lossy(&"d\u{e9}sindexeurs-\u{e9}".as_bytes()[..NAME_BYTES]);
+        let cut = Program { name: shown.into_owned(), ..Program::default() };
+        assert!(cut.name.ends_with(char::REPLACEMENT_CHARACTER));
+        assert!(Rule::parse("d\u{e9}sindexeurs-\u{e9}").unwrap().fits(&cut));
         for entry in ["", "bin/updatedb", "cgroup:system.slice", "/usr/[bin"] {
             Rule::parse(entry).unwrap_err();
         }

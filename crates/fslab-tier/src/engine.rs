@@ -75,7 +75,7 @@ pub struct Settings {
     pub tier: Id,
     /// Whether the tree stays unchanged. Recalled blocks then stay in memory.
     pub read_only: bool,
-    /// Copies that a file needs before its bytes may be released.
+    /// Copies that a file needs before its bytes may be released; 0 counts as 1.
     pub copies: usize,
     /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
@@ -91,8 +91,7 @@ pub struct Settings {
     pub deny: DenyList,
     /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Number of threads that recall; at least one for each archive attached at the start. 0
-    /// disables recalls.
+    /// Number of threads that recall; at least one for each attached archive. 0 disables recalls.
     pub movers: usize,
     /// Time limit of an archive's call, in addition to the time for its bytes. With
     /// [`Duration::MAX`] calls have no limit and are made directly.
@@ -190,6 +189,7 @@ impl Tier {
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
+        settings.copies = settings.copies.max(1);
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;
         // A new catalogue continues the numbers found in archives.
@@ -204,7 +204,7 @@ impl Tier {
         let recalls = recall::Recalls::new(&settings, &around);
         let archives: Vec<_> = archives
             .into_iter()
-            .map(|archive| recalls.with_time_limit(archive, &settings, &around, movers))
+            .map(|archive| recalls.with_time_limit(archive, &settings, &around))
             .collect();
         let outbound = outbound::Outbound::new(&settings, &around, first_sequence);
         let releases = release::Releases::new(&lower, &settings);

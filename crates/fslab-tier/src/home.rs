@@ -587,8 +587,7 @@ impl Home {
             // The file was read just now. If it has been removed since, the error is still
             // reported.
             let text = fs::read_to_string(&path).unwrap_or_default();
-            let start = text.find("deny").unwrap_or(0);
-            Error::Settings { path, line: line_of(&text, Some(start..start)), what }
+            Error::Settings { path, line: line_of_key(&text, "deny"), what }
         })
     }
 

@@ -4,6 +4,7 @@
 //! A round begins when the interval has passed since the end of the last round. So rounds never
 //! overlap, and even a slow machine has pauses.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -95,7 +96,11 @@ fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, ever
         let Some(tier) = tier.upgrade() else { return };
         let clock = &tier.surroundings().clock;
         if Duration::from_nanos(clock.now_ns().saturating_sub(last_ns)) >= every {
-            let problems = tier.do_round(&rounds.request());
+            let round = || tier.do_round(&rounds.request());
+            let problems = catch_unwind(AssertUnwindSafe(round)).unwrap_or_else(|_| {
+                tracing::error!("a round over the tier panicked; please report this");
+                1
+            });
             // Set before the round is counted, because the counter is visible to others.
             last_ns = clock.now_ns();
             tier.note_round(problems);

@@ -1,6 +1,7 @@
 //! The programs that processes run, from /proc.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use fslab_tier::{Program, Programs};
@@ -15,10 +16,10 @@ impl Programs for Running {
     /// Returns the program of a process. The kernel reports threads; a program has the name of its
     /// first thread.
     fn of(&self, pid: u32) -> Option<Program> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let status = text(&format!("/proc/{pid}/status")).ok()?;
         let first = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();
-        let name = fs::read_to_string(format!("/proc/{first}/comm")).ok()?;
-        let groups = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
+        let name = text(&format!("/proc/{first}/comm")).ok()?;
+        let groups = text(&format!("/proc/{first}/cgroup")).unwrap_or_default();
         Some(Program {
             name: name.trim_end_matches('\n').to_owned(),
             executable: fs::read_link(format!("/proc/{first}/exe")).ok().map(without_mark),
@@ -31,6 +32,11 @@ impl Programs for Running {
     }
 }
 
+/// Reads a file. The kernel may have cut a name in the middle of a character.
+fn text(path: &str) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn without_mark(path: PathBuf) -> PathBuf {
     match path.to_str().and_then(|text| text.strip_suffix(REMOVED)) {
         Some(text) => text.into(),
@@ -40,7 +46,24 @@ fn without_mark(path: PathBuf) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    /// The kernel keeps half of the last character of this name.
+    #[test]
+    fn program_whose_name_is_cut_in_a_character_is_known() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("d\u{e9}sindexeurs-\u{e9}");
+        fs::copy("/bin/sh", &path).unwrap();
+        let mut shell = Command::new(&path).stdin(Stdio::piped()).spawn().unwrap();
+        let known = Running.of(shell.id());
+        // Closes its standard input, so that it ends.
+        assert!(shell.wait().unwrap().success());
+        let known = known.unwrap();
+        assert_eq!(known.name, "d\u{e9}sindexeurs-\u{fffd}");
+        assert_eq!(known.executable, path.canonicalize().ok());
+    }
 
     #[test]
     fn this_program_is_known() {

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use fslab_vfs::Clock;
+use parking_lot::Mutex;
 
 use super::call_threads::CallThreads;
 use super::unavailable::unavailable_error;
@@ -53,8 +54,9 @@ struct Calls {
     workers: CallThreads,
     /// Calls that have not returned yet.
     under_way: AtomicUsize,
-    /// Calls that passed their limit and have not returned yet.
-    late: AtomicUsize,
+    /// Calls that passed their limit and have not returned yet. Locked while a call is given up,
+    /// so that a call that returns meanwhile is counted before it is uncounted.
+    late: Mutex<usize>,
     came_back: AtomicBool,
     returned: Returned,
 }
@@ -76,7 +78,7 @@ impl TimeoutArchive {
         returned: Returned,
     ) -> Self {
         let (label, workers) = (archive.label().to_owned(), CallThreads::default());
-        let (late, came_back) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (late, came_back) = (Mutex::new(0), AtomicBool::new(false));
         let under_way = AtomicUsize::new(0);
         let calls = Calls { label, clock, limit, workers, under_way, late, came_back, returned };
         Self { archive, calls: Arc::new(calls) }
@@ -108,9 +110,11 @@ impl Calls {
     }
 
     fn why_late(&self) -> Option<String> {
-        let late = self.late.load(Ordering::SeqCst);
-        let limit = self.limit.as_secs();
-        (late > 0).then(|| format!("it has not answered within {limit} seconds"))
+        (*self.late.lock() > 0).then(|| self.lateness())
+    }
+
+    fn lateness(&self) -> String {
+        format!("it has not answered within {} seconds", self.limit.as_secs())
     }
 
     fn check(&self) -> io::Result<()> {
@@ -160,17 +164,20 @@ impl Calls {
     fn check_limit<T>(&self, call: &Call<T>) -> io::Result<()> {
         let took_ns = self.clock.now_ns().saturating_sub(call.begun_ns.get());
         let is_late = Duration::from_nanos(took_ns) >= call.limit;
-        if is_late && !call.is_decided.swap(true, Ordering::SeqCst) {
-            return Err(self.one_is_late());
+        if !is_late || !self.give_up(&call.is_decided) {
+            return Ok(());
         }
-        Ok(())
+        let why = self.lateness();
+        tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
+        Err(unavailable_error(&why))
     }
 
-    fn one_is_late(&self) -> io::Error {
-        self.late.fetch_add(1, Ordering::SeqCst);
-        let why = self.why_late().unwrap_or_default();
-        tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
-        unavailable_error(&why)
+    /// Counts a call as late, unless it has returned.
+    fn give_up(&self, is_decided: &AtomicBool) -> bool {
+        let mut late = self.late.lock();
+        let is_given_up = !is_decided.swap(true, Ordering::SeqCst);
+        *late += usize::from(is_given_up);
+        is_given_up
     }
 
     fn has_returned(&self) {
@@ -178,7 +185,12 @@ impl Calls {
     }
 
     fn one_returned(&self) {
-        if self.late.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let left = {
+            let mut late = self.late.lock();
+            *late -= 1;
+            *late
+        };
+        if left == 0 {
             tracing::warn!("the archive {} answers again", self.label);
             self.came_back.store(true, Ordering::SeqCst);
             (self.returned)();

@@ -316,8 +316,9 @@ impl Upload for ReconnectingUpload {
     }
 
     fn finish(self: Box<Self>) -> io::Result<()> {
+        // On an error, `self` is dropped as a whole, the upload first.
+        self.shared.check_same(&self.archive)?;
         let Self { upload, archive, shared } = *self;
-        shared.check_same(&archive)?;
         let finished = upload.finish();
         shared.told(&archive, finished)
     }

@@ -2,6 +2,7 @@
 //! copies in archives to check that they exist; other dry runs read no copies.
 
 use super::inspect::version_event;
+use super::recall::blocks_asked;
 use super::{Command, Execution};
 use crate::catalogue::ObjectState;
 use crate::error::{Error, Result};
@@ -17,16 +18,9 @@ impl Execution<'_> {
         match command {
             Command::Archive { paths, .. } => {
                 self.tier.check_copy_targets()?;
-                self.would(paths, "would archive", |file| {
-                    let wants = matches!(file.state, Residence::Resident | Residence::Changed);
-                    wants.then_some(file.bytes)
-                })
+                self.would_archive(paths)
             }
-            Command::Recall { paths, range, .. } => self.would(paths, "would recall", |file| {
-                let (offset, length) = range.unwrap_or((0, u64::MAX));
-                let asked = file.bytes.saturating_sub(offset).min(length);
-                Some((file.bytes - file.resident_bytes).min(asked)).filter(|bytes| *bytes > 0)
-            }),
+            Command::Recall { paths, range, .. } => self.would_recall(paths, *range),
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
             Command::Drain { archive, .. } => self.would_drain(archive),
@@ -36,17 +30,24 @@ impl Execution<'_> {
         }
     }
 
-    /// Reports each file that would be affected, with its bytes.
-    fn would(
-        &mut self,
-        paths: &[Vec<u8>],
-        what: &str,
-        bytes_of: impl Fn(&FileSummary) -> Option<u64>,
-    ) -> Result<()> {
+    fn would_archive(&mut self, paths: &[Vec<u8>]) -> Result<()> {
         let tier = self.tier;
-        self.each_file(paths, &mut |place, tell| match bytes_of(&tier.file_summary(place)?) {
-            None => Ok(()),
-            Some(bytes) => report_done(tell, what, place.path, bytes),
+        self.each_file(paths, &mut |place, tell| {
+            let FileSummary { state, bytes, .. } = tier.file_summary(place)?;
+            match state {
+                Residence::Resident | Residence::Changed => {
+                    report_done(tell, "would archive", place.path, bytes)
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn would_recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>) -> Result<()> {
+        let (tier, blocks) = (self.tier, blocks_asked(range));
+        self.each_file(paths, &mut |place, tell| match tier.offline_bytes(place, &blocks)? {
+            0 => Ok(()),
+            bytes => report_done(tell, "would recall", place.path, bytes),
         })
     }
 
@@ -64,12 +65,16 @@ impl Execution<'_> {
         })
     }
 
-    /// Counts all recorded copies of all versions. Unlike a scrub, it includes pending versions and
-    /// copies that are unavailable.
+    /// Counts the recorded copies in available archives.
     fn would_scrub(&mut self) -> Result<()> {
+        let tier = self.tier;
+        tier.look_for_archives();
         let (mut versions, mut copies, mut bytes) = (0, 0, 0);
-        self.tier.catalogue().for_each_in_turn(&mut |row| {
-            let of_this = row.version.copies.len() as u64;
+        tier.catalogue().for_each_in_turn(&mut |row| {
+            if row.state == ObjectState::Pending {
+                return Ok(());
+            }
+            let of_this = tier.holders(&row.version).len() as u64;
             versions += 1;
             copies += of_this;
             bytes += of_this * row.version.size;

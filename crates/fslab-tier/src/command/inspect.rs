@@ -74,7 +74,7 @@ impl Execution<'_> {
                 waiters: recall.waiters() as u64,
                 by: who_waits(tier, &recall),
                 begun: recall.is_begun(),
-                away: recall.is_postponed(),
+                away: tier.queue().is_postponed(&recall),
                 waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
             }))?;
         }

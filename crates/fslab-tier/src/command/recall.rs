@@ -30,8 +30,7 @@ impl Execution<'_> {
         range: Option<(u64, u64)>,
         limit: Option<&RateLimit>,
     ) -> Result<()> {
-        let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
-        let (tier, request) = (self.tier, self.request);
+        let (tier, request, blocks) = (self.tier, self.request, blocks_asked(range));
         let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
         let walked = self.each_file(paths, &mut |place, tell| match limit {
             Some(limit) => round.one_by_one(place, limit, tell),
@@ -44,6 +43,11 @@ impl Execution<'_> {
         }
         walked
     }
+}
+
+/// Returns the blocks of a range of bytes; all blocks without a range.
+pub(super) fn blocks_asked(range: Option<(u64, u64)>) -> Range<u64> {
+    range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length))
 }
 
 /// A file whose blocks were requested.

@@ -25,7 +25,7 @@ impl Tier {
     }
 
     /// Returns the attached and available archives that hold a version.
-    pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+    pub(crate) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders_anywhere(version);
         holders.retain(|archive| archive.why_unavailable().is_none());
         holders

@@ -22,10 +22,8 @@ impl Tier {
     /// Returns the number of offline blocks in a range of a file in use.
     pub(crate) fn offline_blocks(&self, file: &TieredFile, blocks: &Range<u64>) -> Result<u64> {
         let state = self.state(file)?;
-        let mut offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
-        offline.cut(blocks.end);
-        offline.remove(0..blocks.start);
-        Ok(offline.count())
+        let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        Ok(within(offline, blocks).count())
     }
 
     /// Whether a block of a file in use is resident.
@@ -93,6 +91,23 @@ impl Tier {
         };
         Ok(FileSummary { pinned: self.is_pinned(attr), ..summary })
     }
+
+    /// Returns the number of bytes of a file's offline blocks in a range. It is 0 for a file whose
+    /// residency is damaged, which can't be recalled.
+    pub(crate) fn offline_bytes(
+        &self,
+        place: &WalkEntry<'_>,
+        blocks: &Range<u64>,
+    ) -> crate::Result<u64> {
+        let attr = &place.found.attr;
+        let known = match self.residency_of(attr) {
+            Ok(known) => known.filter(|known| self.is_own(known, attr)),
+            Err(Unreadable::Corrupt(_)) => None,
+            Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
+        };
+        let offline = known.map(|known| known.offline).unwrap_or_default();
+        Ok(attr.size - resident(attr.size, &within(offline, blocks)))
+    }
 }
 
 fn plain_state(path: String, bytes: u64) -> FileSummary {
@@ -118,6 +133,13 @@ fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
     let copies = known.version.copies.iter().map(ToString::to_string).collect();
     let changed = known.changed;
     FileSummary { path, state, bytes, resident_bytes, changed, copies, pinned: false }
+}
+
+/// Returns the runs of blocks in a range.
+fn within(mut runs: Runs, blocks: &Range<u64>) -> Runs {
+    runs.cut(blocks.end);
+    runs.remove(0..blocks.start);
+    runs
 }
 
 /// Returns the number of resident bytes of a file; holes count.

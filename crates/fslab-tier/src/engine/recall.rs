@@ -58,16 +58,15 @@ impl Recalls {
         }
     }
 
-    /// Reserves one of `movers` threads for an archive, and limits the time of its calls unless the
-    /// settings have no limit.
+    /// Reserves a thread for an archive, and limits the time of its calls unless the settings have
+    /// no limit.
     pub(super) fn with_time_limit(
         &self,
         archive: Arc<dyn Archive>,
         settings: &Settings,
         around: &Environment,
-        movers: usize,
     ) -> Arc<dyn Archive> {
-        self.queue.reserve(archive.id(), movers);
+        self.queue.reserve(archive.id());
         if settings.call_limit == Duration::MAX {
             return archive;
         }

@@ -322,7 +322,8 @@ impl ObjectReader {
     fn check(&self, number: u64, entry: &EntryRecord) -> Result<()> {
         let rest = self.heading.size - number * BLOCK_BYTES;
         let stored = entry.stored_length.get();
-        let is_inside = entry.offset.get().checked_add(stored.into()) <= Some(self.table_offset);
+        let end = entry.offset.get().checked_add(stored.into());
+        let is_inside = end.is_some_and(|end| end <= self.table_offset);
         let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
         if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
             return Err(Corrupt("its table makes no sense"));

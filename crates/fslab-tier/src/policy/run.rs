@@ -4,10 +4,11 @@
 //! watermarks, space comes before copies. Archived files are released first, the least recently
 //! used first, until enough is free. Then copies are made, and more is released if needed.
 //!
-//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], and the files with several names.
+//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], the files with several names, and
+//! those in use.
 //! If there are more candidates, the tree is walked again for the next ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::Request;
@@ -34,8 +35,9 @@ struct Tally {
     archived_bytes: u64,
     released: u64,
     released_bytes: u64,
-    /// Files that are in use or being changed. The next run may be able to handle them.
-    busy: u64,
+    /// Paths of files that are in use or being changed. The next run may be able to handle them.
+    /// A run may try to release a file several times.
+    busy: HashSet<String>,
     /// Files of other users, which an ordinary user's tier leaves alone.
     foreign: u64,
 }
@@ -129,7 +131,7 @@ impl Tally {
                 ("archived_bytes", self.archived_bytes),
                 ("released", self.released),
                 ("released_bytes", self.released_bytes),
-                ("busy", self.busy),
+                ("busy", self.busy.len() as u64),
                 ("foreign", self.foreign),
             ],
         )
@@ -367,7 +369,9 @@ impl Run<'_> {
     /// Counts a file that can't be archived or released now; reports other errors.
     fn pass_over(&mut self, error: &Error) -> Result<()> {
         match error {
-            Error::Busy { .. } => self.tally.busy += 1,
+            Error::Busy { path, .. } => {
+                self.tally.busy.insert(path.clone());
+            }
             Error::Foreign { .. } => self.tally.foreign += 1,
             Error::OthersArchive { .. } if self.has_told_others => {}
             error => {

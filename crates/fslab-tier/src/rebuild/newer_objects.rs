@@ -28,20 +28,23 @@ const LISTED_MAX: usize = 1 << 19;
 struct Told {
     objects: usize,
     object_bytes: u64,
-    is_bundle: bool,
+    /// The offset of the first object.
+    first: u64,
 }
 
 impl Told {
     fn add(&mut self, location: Location) {
+        let first = if self.objects == 0 { location.offset } else { self.first };
+        self.first = first.min(location.offset);
         self.objects += 1;
         self.object_bytes = self.object_bytes.saturating_add(location.length);
-        // Only a member of a bundle has bytes before it.
-        self.is_bundle |= location.offset > 0;
     }
 
-    /// The length of a container that holds only these objects.
+    /// The length of a container that holds only these objects. A bundle has a list of them at each
+    /// end; objects in a row have none.
     fn bytes(&self) -> u64 {
-        let lists = if self.is_bundle { 2 * list_bytes(self.objects) } else { 0 };
+        let list = list_bytes(self.objects);
+        let lists = if self.first == list { 2 * list } else { 0 };
         self.object_bytes.saturating_add(lists)
     }
 }
@@ -228,7 +231,7 @@ impl Rebuilder<'_> {
         let is_stub = !known.changed && known.offline == whole;
         let noted = self.notes.get(known.version.object)?;
         let is_made = noted.is_some_and(|(role, row)| {
-            role == Role::Cleanup && self.around.is_of(row.inode, &found.attr)
+            role == Role::Made && self.around.is_of(row.inode, &found.attr)
         });
         let gives = is_stub && (is_made || known.file == file);
         Ok(if gives { Standing::Gives(Box::new(known)) } else { Standing::Other })
@@ -260,6 +263,24 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
 mod tests {
     use super::*;
     use crate::archive::testing::MemoryArchive;
+
+    #[test]
+    fn objects_in_a_row_without_a_list_hide_no_further_one() {
+        let bytes = |places: &[(u64, u64)]| {
+            let mut told = Told::default();
+            for (offset, length) in places {
+                told.add(Location { container: Id([2; 16]), offset: *offset, length: *length });
+            }
+            told.bytes()
+        };
+        let small = list_bytes(0);
+        assert_eq!(bytes(&[(0, 1000), (1000, 2000)]), 3000);
+        assert!(bytes(&[(0, 1000), (1000, 2000)]) < 3000 + small);
+        assert!(bytes(&[(small, 1000), (small + 1000, 2000)]) < small + 3000);
+        let list = list_bytes(2);
+        let bundle = bytes(&[(list, 1000), (list + 1000, 2000)]);
+        assert_eq!(bundle, 2 * list + 3000);
+    }
 
     #[test]
     fn however_many_containers_there_are_some_are_looked_at_at_a_time() {

@@ -14,7 +14,7 @@ pub(super) enum Role {
     /// An existing file names it.
     Kept,
     /// A file that this run made names it.
-    Cleanup,
+    Made,
     /// It is in an archive, and no file names it.
     Unneeded,
 }
@@ -67,7 +67,7 @@ impl<'a> ObjectRoles<'a> {
         match row.state {
             _ if row.seen == self.kept => Some(Role::Kept),
             _ if row.seen != self.made => None,
-            ObjectState::Live | ObjectState::Pending => Some(Role::Cleanup),
+            ObjectState::Live | ObjectState::Pending => Some(Role::Made),
             ObjectState::Replaced | ObjectState::Removed => Some(Role::Unneeded),
         }
     }

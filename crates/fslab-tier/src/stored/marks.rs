@@ -158,7 +158,7 @@ impl Marks {
         Ok(Some(residency::decode_tree(&value)?))
     }
 
-    /// Marks a tree as belonging to a tier.
+    /// Marks a tree durably as belonging to a tier.
     ///
     /// # Errors
     /// `EPERM` if the tree belongs to another user; errors of the file system below.
@@ -166,7 +166,7 @@ impl Marks {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
         }
-        set(fs, &own_request(), self.tree_name(), &residency::encode_tree(mark))
+        write_durably(fs, self.tree_name(), &residency::encode_tree(mark))
     }
 
     /// Returns how often engines began to use a tree, according to its root; `None` if the root has

@@ -169,7 +169,7 @@ impl Residency {
             inode: Id(record.inode),
             changed: record.flags & FLAG_CHANGED != 0,
             moving: record.flags & FLAG_MOVING != 0,
-            poisoned: record.version == VERSION_POISONED,
+            poisoned: record.version == VERSION_POISONED && !offline.is_empty(),
             touched_seconds: record.touched_seconds.get(),
             version,
             offline,
@@ -191,7 +191,7 @@ fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt>
     Ok(runs)
 }
 
-/// Returns the value with a recomputed checksum. It is valid only if the field was zero before.
+/// Returns the value with a recomputed checksum.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
@@ -201,8 +201,9 @@ pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Writes a CRC of the whole value to the last four bytes of its record. These must be zero before.
+/// Writes a CRC of the whole value to the last four bytes of its record. They count as zero in it.
 fn seal(value: &mut [u8], record_bytes: usize) {
+    value[record_bytes - 4..record_bytes].fill(0);
     let crc = crc32c::crc32c(value);
     value[record_bytes - 4..record_bytes].copy_from_slice(&crc.to_le_bytes());
 }
@@ -313,6 +314,24 @@ pub(crate) mod tests {
         for length in 0..value.len() {
             assert!(Residency::decode(&value[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn resealed_residency_passes_its_checksum() {
+        let mut value = example().encode().unwrap();
+        value[size_of::<ResidencyRecord>() - 5] ^= 1;
+        assert!(Residency::decode(&value).is_err());
+        let known = Residency::decode(&resealed(&value)).unwrap();
+        assert_ne!(known.touched_seconds, example().touched_seconds);
+    }
+
+    /// Only offline blocks can hold poison.
+    #[test]
+    fn residency_without_offline_blocks_is_not_poisoned() {
+        let resident = Residency { offline: Runs::new(), ..example() };
+        let mut value = resident.encode().unwrap();
+        value[std::mem::offset_of!(ResidencyRecord, version)] = VERSION_POISONED;
+        assert_eq!(Residency::decode(&resealed(&value)), Ok(resident));
     }
 
     #[test]

@@ -369,6 +369,17 @@ mod tests {
         assert!(says(sealed(&file)).contains("table makes no sense"));
     }
 
+    /// The object is not the first one of its container, so adding its place overflows too.
+    #[test]
+    fn block_offset_that_overflows_is_refused() {
+        let (first, mut last) = (object(), golden().swap_remove(1));
+        let tail = TailRecord::read_from_bytes(&last[last.len() - size_of::<TailRecord>()..]);
+        let table = tail.unwrap().table_offset.get() as usize;
+        last[table..table + 8].fill(0xff);
+        let says = read_all(sealed(&[first, last].concat())).unwrap_err().to_string();
+        assert!(says.contains("table makes no sense"), "{says}");
+    }
+
     /// `FSLAB_STORED_CASES` sets the number of cases, `FSLAB_SEED` the seed.
     #[test]
     fn random_damage_to_what_version_1_wrote_passes() {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
@@ -14,26 +14,14 @@ use fslab_vfs::{Errno, Ino, MemFs};
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
-
-/// How long a test waits before it counts a read as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{Bench, Hands, MIB, PATIENCE, TIER, noise, open_over, until};
 
 /// Lets an archive answer again on drop, so also after a failed test.
-struct Resumes<'a>(&'a MemoryArchive);
+pub struct Resumes<'a>(pub &'a MemoryArchive);
 
 impl Drop for Resumes<'_> {
     fn drop(&mut self) {
         self.0.faults().resume();
-    }
-}
-
-#[track_caller]
-fn until(is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

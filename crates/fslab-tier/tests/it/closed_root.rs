@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, Request, Result, SetAttr, XattrMode};
+use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, MemFs, Request, Result, SetAttr, XattrMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 use parking_lot::Mutex;
@@ -25,6 +25,8 @@ enum Bug {
     NeverSyncs,
     /// The mode is recorded after the root is closed, instead of before.
     KeepsLate,
+    /// The root takes no access list.
+    RefusesLists,
 }
 
 /// A tree below an engine, with a bug.
@@ -57,6 +59,9 @@ impl FileSystem for Buggy {
         if self.bug == Bug::KeepsLate && name.as_encoded_bytes().ends_with(b"tier.mode") {
             *self.late.lock() = Some((name.to_owned(), value.to_vec()));
             return Ok(());
+        }
+        if self.bug == Bug::RefusesLists && name == ACCESS {
+            return Err(Errno::NOSPC.into());
         }
         self.inner.setxattr(request, ino, name, value, mode)
     }
@@ -187,11 +192,46 @@ fn mount_shows_mode_and_access_list_of_a_closed_root() {
     client.chmod(Ino::ROOT, 0o751).unwrap();
     assert_eq!(client.getxattr(Ino::ROOT, ACCESS).unwrap(), list([7, 6, 5, 5, 1]));
     // A list of three entries is equivalent to a mode.
-    let plain = [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat();
-    client.setxattr(Ino::ROOT, ACCESS, &plain).unwrap();
+    client.setxattr(Ino::ROOT, ACCESS, &plain_list()).unwrap();
     assert_eq!(modes(), [0o666, 0o400]);
     assert!(client.getxattr(Ino::ROOT, ACCESS).is_err());
     assert!(!client.listxattr(Ino::ROOT).unwrap().iter().any(|name| name.contains("fslab")));
+}
+
+/// Returns an access list that is equivalent to mode 0666.
+fn plain_list() -> Vec<u8> {
+    [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat()
+}
+
+/// The kernel asks for this if the caller is not in the group of the root.
+#[test]
+fn access_list_clears_the_set_group_id_bit_of_a_closed_root() {
+    for value in [list([7, 6, 5, 4, 0]), plain_list()] {
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let below = Client::new(&*lower);
+        below.chmod(Ino::ROOT, 0o2755).unwrap();
+        let bench = Bench::over(Arc::clone(&lower));
+        let (name, how) = (OsStr::new(ACCESS), XattrMode::KILL_SET_GROUP_ID);
+        bench.fs.setxattr(&own_request(), Ino::ROOT, name, &value, how).unwrap();
+        assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()) & 0o2000, 0);
+        assert_eq!(mode(&bench.client().attr(Ino::ROOT).unwrap()) & 0o2000, 0);
+        bench.tier.shutdown().unwrap();
+        let open = Settings { closes: false, ..Settings::of(TIER) };
+        Bench::with(Arc::clone(&lower), open, 1).tier.shutdown().unwrap();
+        assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()) & 0o2000, 0);
+    }
+}
+
+#[test]
+fn refused_access_list_leaves_the_mode_of_a_closed_root() {
+    let lower = Arc::new(MemFs::default());
+    Client::new(&*lower).chmod(Ino::ROOT, 0o755).unwrap();
+    let bench = life(lower, Marks::Trusted, Bug::RefusesLists);
+    let client = bench.client();
+    client.setxattr(Ino::ROOT, ACCESS, &list([7, 6, 5, 4, 0])).unwrap_err();
+    assert_eq!(mode(&client.attr(Ino::ROOT).unwrap()), 0o755);
+    let kept = Marks::Trusted.read_mode(&*bench.lower).unwrap();
+    assert_eq!(kept.unwrap().bits(), 0o755);
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::{Ino, MemFs};
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request, Result};
 
-use crate::support::{Bench, Hands, MIB, TIER, noise};
+use crate::support::{Bench, Hands, MIB, TIER, noise, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: u64 = 24 * 3600;
@@ -88,4 +88,37 @@ fn failures_of_maintenance_are_counted_and_the_rest_is_done() {
     bench.tier.round(&own_request());
     assert_eq!(bench.counted("tier_round_problems"), 1);
     assert_eq!(kept(&bench, ContainerKind::Files), 0);
+}
+
+/// A tree whose root can't be listed without a panic.
+#[derive(Default)]
+struct Panicking {
+    memory: MemFs,
+    panics: AtomicBool,
+}
+
+impl FileSystem for Panicking {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
+        assert!(!self.panics.load(Ordering::SeqCst), "planted by a test");
+        self.memory.opendir(request, ino)
+    }
+}
+
+#[test]
+fn round_that_panics_is_a_problem_and_later_rounds_go_on() {
+    let (lower, hands) = (Arc::new(Panicking::default()), Arc::new(Hands::default()));
+    let bench = Bench::by_clock(lower.clone(), Settings::of(TIER), 1, hands.clone());
+    bench.tier.start_maintenance(HOUR).unwrap();
+    for (round, panics) in [(1, true), (2, false)] {
+        lower.panics.store(panics, Ordering::SeqCst);
+        hands.turn(HOUR);
+        until(|| bench.counted("tier_rounds") == round);
+        assert_eq!(bench.counted("tier_round_problems"), 1);
+    }
+    assert_eq!(kept(&bench, ContainerKind::Tree), 1);
+    bench.tier.shutdown().unwrap();
 }

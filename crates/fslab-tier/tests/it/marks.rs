@@ -8,6 +8,7 @@ use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Settings, own_request, rebuild};
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, SetAttr};
 use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 use crate::support::{Bench, MIB, TIER, noise};
 
@@ -145,4 +146,20 @@ fn a_stub_whose_mark_is_not_believed_is_told_of_by_a_rebuild() {
     );
     let problems = made.unwrap().problems;
     assert!(problems.iter().any(|problem| problem.contains("does not believe")), "{problems:?}");
+}
+
+/// A tree without its mark would count as belonging to no tier.
+#[test]
+fn mark_of_a_tree_is_durable_once_it_is_written() {
+    let crash = CrashFs::default();
+    crash.settle().unwrap();
+    Marks::Trusted.write_tree(&crash, &TreeMark::of(TIER)).unwrap();
+    let end = crash.position();
+    let mut visit = |state: &State| {
+        let found = Marks::Trusted.read_tree(&state.open().unwrap()).unwrap();
+        found.map(drop).ok_or_else(|| "the tree has no mark".to_owned())
+    };
+    let plan = Plan { seed: 1, subsets: 8, prefixes: 4 };
+    let states = crash.log().for_each_state(Order::Journal, &plan, &|at| at == end, &mut visit);
+    assert!(states.unwrap() > 0);
 }

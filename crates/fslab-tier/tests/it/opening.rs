@@ -248,7 +248,7 @@ pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     (figure("archived"), figure("released"))
 }
 
-/// A policy archives in advance only while the file system is fuller than `premigrate`.
+/// A policy archives in advance only while the file system is at least as full as `premigrate`.
 #[test]
 fn a_policy_archives_from_a_share_on() {
     let bench =

@@ -9,7 +9,7 @@ use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{
     Capacity, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request,
-    Result, SetAttr, SetTime, Timestamp,
+    Result, SetAttr, SetTime, StatFs, Timestamp,
 };
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ struct Watched {
     freed: Mutex<Vec<(Ino, usize)>>,
     unreadable: Mutex<Option<(Ino, &'static str)>>,
     nameless: Mutex<Option<&'static str>>,
+    /// Other programs fill the free space once the archive has this many containers.
+    filled_at: Mutex<Option<usize>>,
 }
 
 impl Watched {
@@ -47,6 +49,14 @@ impl Watched {
 impl FileSystem for Watched {
     fn fallback(&self) -> Option<&dyn FileSystem> {
         Some(&self.memory)
+    }
+
+    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
+        let stat = self.memory.statfs(request, ino)?;
+        let containers = self.archive.lock().as_ref().map_or(0, |archive| archive.containers());
+        let is_filled = self.filled_at.lock().is_some_and(|least| containers >= least);
+        let blocks_free = if is_filled { 0 } else { stat.blocks_free };
+        Ok(StatFs { blocks_free, ..stat })
     }
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
@@ -252,6 +262,27 @@ fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
     writer.close().unwrap();
     reader.close().unwrap();
     assert_eq!(figures(&bench, &policy(RELEASE, false), all), [4, 1, 2, 0, 1]);
+}
+
+/// The space that a run has freed may be used by others while it archives.
+#[test]
+fn file_in_use_counts_once_though_its_release_is_tried_again() {
+    let (lower, bench) = Watched::bench(10 * MIB);
+    let client = bench.client();
+    let open = used(&client, "open", &noise(1, MIB), 100);
+    let old = used(&client, "old", &noise(2, 4 * MIB), 200);
+    used(&client, "fresh", &noise(3, MIB), 300);
+    bench.archive(open, "open").unwrap();
+    bench.archive(old, "old").unwrap();
+    let reader = client.open(open, OpenMode::empty()).unwrap();
+    *lower.filled_at.lock() = Some(3);
+    let rules = format!("[watermarks]\nhigh = 0.5\nlow = 0.4\n{RELEASE}");
+    let told = told(&bench, &policy(&rules, false));
+    let Some(Event::Total { figures }) = told.last() else { panic!("{told:?}") };
+    let of = |name: &str| figures.iter().find(|(found, _)| found == name).unwrap().1;
+    assert_eq!((of("archived"), of("released"), of("busy")), (1, 2, 1), "{told:?}");
+    assert_eq!(lower.freed(), [old, client.lookup(Ino::ROOT, "fresh").unwrap().ino]);
+    reader.close().unwrap();
 }
 
 #[test]

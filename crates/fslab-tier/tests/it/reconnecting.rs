@@ -13,6 +13,7 @@ use fslab_tier::archive::{
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Id, Scrubbed, Settings, own_request};
 use fslab_vfs::{Errno, MemFs};
+use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 
@@ -209,4 +210,80 @@ fn damage_is_told_wherever_the_archive_goes_away_that_would_mend_it() {
             return;
         }
     }
+}
+
+/// An archive that records when it and its uploads are dropped.
+struct Recorded(Arc<MemoryArchive>, Drops);
+
+type Drops = Arc<Mutex<Vec<&'static str>>>;
+
+struct RecordedUpload(Drops);
+
+impl Archive for Recorded {
+    fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    fn label(&self) -> &str {
+        self.0.label()
+    }
+
+    fn begin(&self, _: Container) -> io::Result<Box<dyn Upload>> {
+        Ok(Box::new(RecordedUpload(Arc::clone(&self.1))))
+    }
+
+    fn read(&self, _: Container, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.0.length(container)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.0.list(kind, visit)
+    }
+
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.0.delete(container)
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.1.lock().push("archive");
+    }
+}
+
+impl Upload for RecordedUpload {
+    fn write(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for RecordedUpload {
+    fn drop(&mut self) {
+        self.0.lock().push("upload");
+    }
+}
+
+/// The archive holds the lease, under which an unfinished container is removed.
+#[test]
+fn refused_upload_is_dropped_before_its_archive() {
+    let (inner, drops) = (Arc::new(MemoryArchive::new(Id([1; 16]), "a0")), Drops::default());
+    let recorded = Arc::clone(&drops);
+    let opener: Opener = Box::new(move || {
+        Ok(Arc::new(Recorded(inner.clone(), recorded.clone())) as Arc<dyn Archive>)
+    });
+    let known = (Id([1; 16]), "a0".to_owned());
+    let (archive, _) = ReconnectingArchive::new(known, opener, Arc::new(Hands::default()));
+    let upload = archive.begin((KIND, CONTAINER)).unwrap();
+    archive.read((KIND, CONTAINER), 0, &mut [0; 8]).unwrap_err();
+    assert!(archive.why_unavailable().is_some() && drops.lock().is_empty());
+    assert_eq!(upload.finish().unwrap_err().kind(), io::ErrorKind::NotConnected);
+    assert_eq!(*drops.lock(), ["upload", "archive"]);
 }

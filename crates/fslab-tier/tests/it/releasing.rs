@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use fslab_tier::{Released, Result, own_request};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::{Archived, Error, Id, Released, Result, Settings, own_request};
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, SeekTo, SetAttr, SetTime};
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
-use crate::support::{Bench, MIB, noise};
+use crate::support::{Bench, MIB, TIER, noise, open};
 
 /// Releases a file, and calls a function while the archive hangs.
 fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result<Released> {
@@ -227,4 +229,21 @@ fn data_in_an_archived_hole_is_no_part_of_the_archive() {
     change_unseen(&bench, ino, 5, b"first block");
     bench.release(ino, "file").unwrap_err();
     assert!(client.contents(ino).unwrap()[5..16] == *b"first block");
+}
+
+/// `Home::read` refuses such settings, but other callers may make them.
+#[test]
+fn file_needs_a_copy_even_if_no_copies_are_asked_for() {
+    let settings = Settings { copies: 0, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings.clone(), 1);
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(92, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    bench.tier.shutdown().unwrap();
+    let other = Arc::new(MemoryArchive::new(Id([7; 16]), "other"));
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, _fs) = open(&bench.lower, &settings, &[other], catalogue, &bench.around);
+    let refused = tier.release(ino, b"file", 0).unwrap_err();
+    assert!(matches!(refused, Error::TooFewCopies { wanted: 1, found: 0, .. }), "{refused}");
+    let archived = tier.archive(ino, b"file", &own_request()).unwrap();
+    assert_eq!(archived, Archived::Now { bytes: MIB });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fslab_tier::archive::Archive;
 use fslab_tier::archive::testing::MemoryArchive;
@@ -268,6 +268,19 @@ pub fn open_over(
     let tier = Tier::open(Arc::clone(lower), settings.clone(), archives, catalogue, around.clone());
     let tier = tier.unwrap();
     (Arc::clone(&tier), Arc::new(TierFs::new(tier)))
+}
+
+/// How long a test waits before it counts a call as hung.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until a condition holds.
+#[track_caller]
+pub fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Returns incompressible bytes, different for each seed.

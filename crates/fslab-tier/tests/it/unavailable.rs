@@ -16,7 +16,8 @@ use fslab_tier::{Archived, Environment, Error, Id, Settings, Tier, TierFs, own_r
 use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 use fslab_vfs_testing::client::Client;
 
-use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
+use crate::call_timeouts::Resumes;
+use crate::support::{Bench, Hands, MIB, TIER, noise, open_over, until};
 
 /// A tier whose first archive is unavailable at the beginning, while the second one is available.
 struct Late {
@@ -345,6 +346,36 @@ fn unavailable_archive_delays_no_other_recalls() {
         late.comes();
     });
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
+}
+
+/// Another recall takes the only thread that may serve the archive.
+#[test]
+fn postponed_recall_is_queued_again_once_its_archive_is_back() {
+    let settings = Settings { call_limit: Duration::MAX, ..usual() };
+    let mut inos = [Ino::ROOT; 2];
+    let late = Late::new(Settings { movers: 1, ..settings }, |bench| {
+        inos = [0, 1].map(|number| {
+            bench.offline(&bench.client(), &format!("file{number}"), &noise(number, MIB))
+        });
+    });
+    let recalls = |is_begun: bool, is_away: bool| {
+        let events = told(&late, &Command::Queue);
+        let is_it = |event: &&Event| {
+            matches!(event, Event::Waiting { begun, away, .. }
+                if (*begun, *away) == (is_begun, is_away))
+        };
+        events.iter().filter(is_it).count()
+    };
+    *late.bench.archives[0].faults().stalled.lock() = true;
+    std::thread::scope(|scope| {
+        let _resumes = Resumes(&late.bench.archives[0]);
+        for ino in &inos {
+            scope.spawn(|| late.client().contents(*ino).unwrap());
+        }
+        until(|| recalls(false, true) == 2);
+        late.comes();
+        until(|| recalls(true, false) == 1 && recalls(false, false) == 1);
+    });
 }
 
 /// Ends a hang on drop, so also after a failed test.

@@ -9,7 +9,7 @@ use fslab_tier::archive::{Archive, Key, Purpose};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Id, own_request, rebuild};
+use fslab_tier::{Id, Program, Programs, own_request, rebuild};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
@@ -143,6 +143,26 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     }
     std::fs::write(&path, before).unwrap();
     Home::read(&home).unwrap();
+}
+
+#[test]
+fn invalid_entry_of_the_deny_list_is_refused_by_its_line() {
+    struct NoPrograms;
+    impl Programs for NoPrograms {
+        fn of(&self, _: u32) -> Option<Program> {
+            None
+        }
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let home = scratch.path().join("home");
+    let wish = TierDescription::usual(vec![scratch.path().join("archive").into()], None);
+    Home::init(&home, &MemFs::default(), &wish, &Bench::new().around).unwrap();
+    let path = home.join("tier.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let comment = "# Programs to deny:";
+    std::fs::write(&path, format!("{comment}\n\ndeny = ['bin/updatedb']\n{text}")).unwrap();
+    let refused = Home::read(&home).unwrap().deny(Arc::new(NoPrograms)).unwrap_err().to_string();
+    assert!(refused.contains("line 3: 'bin/updatedb'"), "{refused}");
 }
 
 /// TOML is text. A partly written file would be mistaken for a home.

@@ -15,15 +15,28 @@ use crate::id::Id;
 
 impl Tier {
     /// Attaches an archive. It replaces an attached archive of the same identity.
-    pub fn attach(&self, archive: Arc<dyn Archive>) {
-        let movers = self.mover_count();
-        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
+    pub fn attach(self: &Arc<Self>, archive: Arc<dyn Archive>) {
+        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around);
         self.forget_readers(archive.id());
         let mut archives = self.archives.write();
         archives.retain(|known| known.id() != archive.id());
         archives.push(archive);
+        let count = archives.len();
         drop(archives);
+        self.add_movers(count);
         self.queue().resume_postponed();
+    }
+
+    /// Starts threads that recall if there are fewer than archives, each of which has one reserved.
+    fn add_movers(self: &Arc<Self>, archives: usize) {
+        let movers = self.mover_count();
+        // Without threads, recalls are disabled.
+        if movers == 0 || movers >= archives {
+            return;
+        }
+        if let Err(error) = self.start_movers(archives - movers) {
+            tracing::warn!("an unresponsive archive may delay recalls from others: {error}");
+        }
     }
 
     /// Returns the archive with this identity or URL.
@@ -77,6 +90,7 @@ impl Tier {
         self.archives.write().retain(|archive| archive.id() != entry.id);
         // Cached readers keep the archive open, and with it its lease.
         self.forget_readers(entry.id);
+        self.queue().release(entry.id);
         self.queue().resume_postponed();
         Ok(())
     }
@@ -107,7 +121,7 @@ impl Tier {
         if self.outbound.has_upload_to(entry.id) {
             return refused(format!("files are being archived to {name}: try again"));
         }
-        let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies.max(1));
+        let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
                 "{only_there} versions have fewer than {copies} copies in other archives than \
@@ -128,7 +142,7 @@ impl Tier {
     /// archives do not count, nor do copies that another tree may delete.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
-        let (mut count, wanted) = (0, self.settings.copies.max(1));
+        let (mut count, wanted) = (0, self.settings.copies);
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
             let left = copies.iter().filter(|copy| **copy != archive && others.contains(copy));

@@ -34,7 +34,8 @@ impl Repair<'_> {
     /// Rewrites the container.
     ///
     /// # Errors
-    /// Errors of an archive; the container is then unchanged.
+    /// Errors of an archive. The container is then unchanged, unless only its last step failed: see
+    /// [`Upload::finish`](crate::archive::Upload::finish).
     pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
         let part = self.part;
         let container = (self.kind, part.container);
@@ -98,7 +99,8 @@ impl Repair<'_> {
     /// Reads bytes from either archive. Bytes missing or damaged in both become zeros; their object
     /// is damaged in both archives and is reported. If an archive only fails to answer, the
     /// container is not rewritten, because the archive may still have the bytes. After a read error
-    /// (`EIO`) of the repaired copy the other archive must have the bytes.
+    /// (`EIO`) of the repaired copy the other archive must have the bytes. Such an error may be
+    /// temporary, and zeros would replace the only copy.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

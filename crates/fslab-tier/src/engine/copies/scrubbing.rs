@@ -97,7 +97,7 @@ impl Tier {
         let kept = self.holders(version).iter().filter(is_kept).count();
         let mut targets = self.active_archives();
         targets.retain(|target| target.id() != archive && !version.copies.contains(&target.id()));
-        (self.settings.copies.max(1).saturating_sub(kept), targets.len())
+        (self.settings.copies.saturating_sub(kept), targets.len())
     }
 
     fn read_copies(
@@ -184,7 +184,7 @@ impl Scrub<'_> {
 
     /// Verifies all copies of an object; returns the archives with newly made copies.
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
-        let wanted = self.tier.settings.copies.max(1);
+        let wanted = self.tier.settings.copies;
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
         let mut holders = self.tier.holders(&row.version);
         holders.sort_by_key(|archive| self.is_drained(archive));

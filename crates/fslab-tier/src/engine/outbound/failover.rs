@@ -47,7 +47,7 @@ impl Tier {
 
     /// Fails if copies can't be made because another tree writes to archives.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
-        let are_enough = self.active_archives().len() >= self.settings.copies.max(1);
+        let are_enough = self.active_archives().len() >= self.settings.copies;
         // An unavailable archive may be writable once it is back.
         if are_enough || !self.unavailable_archives().is_empty() {
             Ok(())
@@ -100,7 +100,7 @@ impl Tier {
 
     fn copy_targets(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
         self.check_copy_targets()?;
-        let (mut archives, wanted) = (self.active_archives(), self.settings.copies.max(1));
+        let (mut archives, wanted) = (self.active_archives(), self.settings.copies);
         if archives.len() < wanted {
             let unavailable = self.unavailable_archives();
             return Err(Error::TooFewArchives { wanted, found: archives.len(), unavailable });
@@ -123,7 +123,7 @@ impl Tier {
         let is_awake = |archive: &&Arc<dyn Archive>| {
             !failed.contains(&archive.id()) && !self.is_backing_off(&***archive)
         };
-        archives.iter().filter(is_awake).count() >= self.settings.copies.max(1)
+        archives.iter().filter(is_awake).count() >= self.settings.copies
     }
 
     fn is_backing_off(&self, archive: &dyn Archive) -> bool {

@@ -17,10 +17,19 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Reserves a thread for an archive; `threads` is the number of all threads.
-    pub(super) fn reserve(&mut self, archive: Id, threads: usize) {
-        self.reserved.insert(archive);
+    /// Sets the number of all threads.
+    pub(super) fn set_threads(&mut self, threads: usize) {
         self.threads = threads;
+    }
+
+    /// Reserves a thread for an archive.
+    pub(super) fn reserve(&mut self, archive: Id) {
+        self.reserved.insert(archive);
+    }
+
+    /// Ends the reservation for a detached archive.
+    pub(super) fn release(&mut self, archive: Id) {
+        self.reserved.remove(&archive);
     }
 
     /// Whether a free thread may serve an archive. Enough free threads must stay for archives that
@@ -54,8 +63,8 @@ mod tests {
     #[test]
     fn each_archive_has_a_thread_reserved() {
         let [slow, fast, other] = [1, 2, 3].map(|number| Id([number; 16]));
-        let mut lanes = Lanes::default();
-        [slow, fast, other].into_iter().for_each(|archive| lanes.reserve(archive, 4));
+        let mut lanes = Lanes { threads: 4, ..Lanes::default() };
+        [slow, fast, other].into_iter().for_each(|archive| lanes.reserve(archive));
         lanes.enter(slow);
         assert!(lanes.may_enter(slow));
         lanes.enter(slow);
@@ -64,12 +73,16 @@ mod tests {
         assert!(!lanes.may_enter(slow) && !lanes.may_enter(fast) && lanes.may_enter(other));
         lanes.leave(slow);
         assert!(lanes.may_enter(slow) && lanes.may_enter(fast));
+        lanes.enter(slow);
+        assert!(!lanes.may_enter(slow));
+        lanes.release(other);
+        assert!(lanes.may_enter(slow));
     }
 
     #[test]
     fn only_archive_has_all_threads() {
-        let mut lanes = Lanes::default();
-        lanes.reserve(Id([1; 16]), 2);
+        let mut lanes = Lanes { threads: 2, ..Lanes::default() };
+        lanes.reserve(Id([1; 16]));
         lanes.enter(Id([1; 16]));
         assert!(lanes.may_enter(Id([1; 16])));
     }

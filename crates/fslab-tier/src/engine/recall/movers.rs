@@ -49,7 +49,7 @@ impl Tier {
 
     pub(in crate::engine) fn start_movers(self: &Arc<Self>, count: usize) -> crate::Result<()> {
         let mut movers = self.recalls.movers.lock();
-        for number in 0..count {
+        for number in movers.len()..movers.len() + count {
             let (queue, tier) = (Arc::clone(&self.recalls.queue), Arc::downgrade(self));
             let limit = self.recalls.limit.clone();
             // The rate limit is awaited before a recall is chosen, because a more urgent one may
@@ -70,6 +70,7 @@ impl Tier {
                 what: format!("can't start a thread that recalls files: {source}"),
             })?;
             movers.push(thread);
+            self.recalls.queue.set_threads(movers.len());
         }
         Ok(())
     }

@@ -66,16 +66,28 @@ impl Queue {
         Self { waiting: Mutex::new(waiting), came: Condvar::new(), clock }
     }
 
-    /// Reserves a thread for an archive; `threads` is the number of all threads.
-    pub(crate) fn reserve(&self, archive: Id, threads: usize) {
-        self.waiting.lock().lanes.reserve(archive, threads);
+    /// Sets the number of threads that serve the queue.
+    pub(crate) fn set_threads(&self, threads: usize) {
+        self.waiting.lock().lanes.set_threads(threads);
+        self.came.notify_all();
+    }
+
+    /// Reserves a thread for an archive.
+    pub(crate) fn reserve(&self, archive: Id) {
+        self.waiting.lock().lanes.reserve(archive);
+    }
+
+    /// Ends the reservation of a thread for a detached archive.
+    pub(crate) fn release(&self, archive: Id) {
+        self.waiting.lock().lanes.release(archive);
+        self.came.notify_all();
     }
 
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
-        // All threads are notified, because the archive may already have as many threads as it may.
-        self.came.notify_all();
+        // Whether a recall may be served does not depend on the thread, so one is enough.
+        self.came.notify_one();
     }
 
     /// Records that a recall is done and its thread is free.
@@ -94,6 +106,12 @@ impl Queue {
             self.came.notify_all();
         }
         !pending.is_closed
+    }
+
+    /// Returns whether a recall is postponed now.
+    pub(crate) fn is_postponed(&self, recall: &Arc<Recall>) -> bool {
+        let pending = self.waiting.lock();
+        pending.postpone.iter().any(|(_, known)| Arc::ptr_eq(known, recall))
     }
 
     /// Requeues all postponed recalls: an archive is available again.

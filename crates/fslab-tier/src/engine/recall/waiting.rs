@@ -88,11 +88,6 @@ impl Recall {
         self.is_begun.load(Ordering::SeqCst)
     }
 
-    /// Whether the recall was ever postponed because of an unavailable archive.
-    pub(crate) fn is_postponed(&self) -> bool {
-        self.times_postponed.load(Ordering::SeqCst) > 0
-    }
-
     /// Ends the recall for all waiting processes.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
         // The use of the file ends first, because a waiting process may need to be the file's only
