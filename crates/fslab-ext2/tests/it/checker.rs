@@ -147,7 +147,7 @@ fn verdicts_agree(seed: u64) {
     let whole = std::fs::read(image.path()).unwrap();
     let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let groups = image.open_with(read_only).groups();
-    let (mut dirty, mut repaired, mut wrong) = (0, 0, Vec::new());
+    let (mut dirty, mut completed, mut wrong) = (0, 0, Vec::new());
     let rounds = std::env::var("FSLAB_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     for round in 0..rounds {
         let mut places = Vec::new();
@@ -173,14 +173,14 @@ fn verdicts_agree(seed: u64) {
         let repaired = repair(&device, NOW)
             .unwrap_or_else(|error| panic!("round {round}, bytes {places:?}: {error}"));
         if !clean && repaired.left.is_clean() {
-            repaired += 1;
+            completed += 1;
             let (clean, text) = image.e2fsck();
-            assert!(clean, "round {round}, bytes {places:?}: {:?}: {text}", repaired.repaired);
+            assert!(clean, "round {round}, bytes {places:?}: {:?}: {text}", repaired.mended);
         }
         std::fs::write(image.path(), &whole).unwrap();
     }
-    println!("{dirty} of {rounds} damaged, {repaired} of these repaired");
-    assert!(repaired > dirty / 3, "{repaired} of {dirty} repaired");
+    println!("{dirty} of {rounds} damaged, {completed} of these repaired");
+    assert!(completed > dirty / 3, "{completed} of {dirty} repaired");
     assert!(dirty > rounds / 4, "{dirty} of {rounds} damaged");
     assert!(wrong.is_empty(), "{} of {rounds}:\n{}", wrong.len(), wrong.join("\n\n"));
 }
