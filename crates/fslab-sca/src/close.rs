@@ -58,7 +58,11 @@ impl Log {
         if !self.is_packed() || self.journal.closing_bytes() > 0 || self.size() == 0 {
             return Ok(());
         }
+        // A table helps to seek to a chunk, and would triple the calls to write a small file.
         let chunks = self.size().div_ceil(self.map.chunk_bytes());
+        if chunks == 1 {
+            return Ok(());
+        }
         let estimate = chunks * 16;
         if estimate > 4096 && estimate > self.journal.bytes_since_closing() / CLOSING_PART {
             return Ok(());

@@ -168,7 +168,9 @@ mod tests {
         let open = || StoredFile::open(&fs, &settings, &request, opened);
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
-        file.write(&request, Place::At(0), &[7; 5000], WriteOptions::default()).unwrap();
+        // Two chunks: a file of one has no seek table.
+        let data = vec![7; settings.shape().chunk_bytes as usize + 1];
+        file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
         // The part of `leave` that follows when it has found two users.
         files.part(&request, lower.ino).unwrap();

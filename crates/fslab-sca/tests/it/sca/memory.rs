@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_vfs::{
-    FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo, WriteOptions,
+    Call, Entry, FallocateMode, FileSystem, Handle, Ino, Intercepted, MemFs, Name, OpenMode, Opened,
+    Operation, Outcome, Request, Result, SeekTo, Watch, WriteOptions,
 };
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
@@ -264,4 +265,50 @@ fn looking_for_a_hole_does_not_keep_the_index() {
     let most = below.reads.lock().values().copied().max();
     assert!(most > Some(1), "every page was read once, and kept");
     file.close().unwrap();
+}
+
+/// Counts the calls of a file system.
+struct Calls(Arc<AtomicU64>);
+
+impl Watch for Calls {
+    type Begun = ();
+
+    fn begin(&self, call: &Call<'_>) {
+        self.0.fetch_add(u64::from(call.operation() != Operation::Forget), Ordering::SeqCst);
+    }
+
+    fn end(&self, (): (), _: Option<&Request>, _: &Call<'_>, _: &Outcome<'_>) {}
+
+    fn opened(&self, _: &mut Opened) {}
+}
+
+/// Calls below a layer to create a file, write two bytes and close it, as a kernel sends them.
+fn calls_to_create(layer: &str) -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let interceptor = Calls(Arc::clone(&count));
+    let below = Intercepted { inner: Arc::new(MemFs::default()), interceptor };
+    let fs = crate::layer(layer).build(Arc::new(below)).unwrap();
+    let client = Client::new(&*fs);
+    count.store(0, Ordering::SeqCst);
+    let request = client.request();
+    let name = Name::new("file".as_ref()).unwrap();
+    let mode = OpenMode::READ_WRITE | OpenMode::EXCLUSIVE;
+    let made = fs.create(&request, Ino::ROOT, name, 0o644, mode);
+    let (Entry { attr, .. }, Opened { handle, .. }) = made.unwrap();
+    fs.write(&request, attr.ino, handle, 0, b"a\n", WriteOptions::default()).unwrap();
+    // `null` declines a flush.
+    if layer != "null" {
+        fs.flush(&request, attr.ino, handle).unwrap();
+    }
+    fs.release(&request, attr.ino, handle).unwrap();
+    count.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_small_file_takes_at_most_twice_the_calls_of_null() {
+    let null = calls_to_create("null");
+    for codec in super::below::CODECS {
+        let calls = calls_to_create(codec);
+        assert!(calls <= 2 * null, "{codec}: {calls} calls, null {null}");
+    }
 }
