@@ -4,7 +4,10 @@
 //! inside a stored file can't confuse it. A crash may leave incomplete frames behind a checkpoint.
 //! A frame with an incomplete body is left out, and the chunk keeps its earlier content.
 
-use fslab_vfs::Result;
+use std::collections::HashSet;
+
+use fslab_vfs::{Errno, Result};
+use parking_lot::Mutex;
 use zerocopy::FromBytes;
 
 use super::chunk_map::chunks_of_hole;
@@ -80,33 +83,119 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
 /// checks every body.
 ///
 /// # Errors
-/// Errors of reading the file below.
+/// Errors of reading the file below; `EINTR` if the caller no longer waits.
 pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
-    let mut log = Log::new(identity);
-    log.journal.note_head(Head::Whole);
-    Walk::new(io, length, false).run(&mut log)?;
-    log.journal.note_write();
-    look_behind(io, &mut log, length)?;
-    Ok(log)
+    Search::begin(io, identity, length)?.end(length)
 }
 
-/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
-/// `None` if the index is intact.
-///
-/// # Errors
-/// Errors of reading the file below.
-pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
-    if !log.map.is_damaged() {
-        return Ok(None);
+/// A search for all frames of a stored file. Others may append frames between its two parts.
+pub struct Search<'a> {
+    walk: Walk<'a>,
+    found: Log,
+}
+
+impl<'a> Search<'a> {
+    /// Walks over the frames of a file of `length` bytes.
+    ///
+    /// # Errors
+    /// As [`by_frames`].
+    pub fn begin(io: Io<'a>, identity: Identity, length: u64) -> Result<Self> {
+        let mut found = Log::new(identity);
+        found.journal.note_head(Head::Whole);
+        let mut walk = Walk::new(io, length, false);
+        walk.run(&mut found)?;
+        Ok(Self { walk, found })
     }
-    let mut found = by_frames(io, *log.identity(), length)?;
+
+    /// The operation that searches.
+    pub fn io(&self) -> Io<'a> {
+        self.walk.io
+    }
+
+    /// Identity of the file that is searched.
+    pub fn identity(&self) -> &Identity {
+        self.found.identity()
+    }
+
+    /// Walks over the frames that were appended meanwhile; `length` is the present one.
+    ///
+    /// # Errors
+    /// As [`by_frames`].
+    pub fn end(self, length: u64) -> Result<Log> {
+        let Self { walk, mut found } = self;
+        let io = walk.io;
+        Walk { length, window: Window::default(), ..walk }.run(&mut found)?;
+        found.journal.note_write();
+        look_behind(io, &mut found, length)?;
+        Ok(found)
+    }
+}
+
+/// Takes over what a search found in place of a log with a damaged index, unless it found fewer
+/// frames.
+pub fn in_place_of(log: &Log, mut found: Log, io: Io<'_>) -> Option<Log> {
     if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
-        return Ok(None);
+        return None;
     }
     tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
     found.commits = log.commits.anew(found.commits);
     found.journal.note_head(log.journal.head());
-    Ok(Some(found))
+    Some(found)
+}
+
+/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
+/// `None` if the index is intact, or the file was searched in vain before.
+fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
+    if !log.map.is_damaged() {
+        return Ok(None);
+    }
+    let search = || Ok(in_place_of(log, by_frames(io, *log.identity(), length)?, io));
+    io.settings.failed_searches.search(io, log.identity(), search)
+}
+
+/// The files whose frames were searched in vain for the content of a damaged index. A file is
+/// searched again once it has changed.
+#[derive(Default)]
+pub struct FailedSearches(Mutex<HashSet<Searched>>);
+
+/// A file as it was when it was searched: its id, length and modification time.
+type Searched = (u64, u64, i64, u32);
+
+/// Most files that are remembered, in some 64 KiB.
+const FAILED_SEARCHES_MAX: usize = 1024;
+
+impl FailedSearches {
+    /// Runs `search` unless it failed before, and remembers if it fails or finds nothing.
+    ///
+    /// # Errors
+    /// Errors of the search.
+    pub fn search<T>(
+        &self,
+        io: Io<'_>,
+        identity: &Identity,
+        search: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let attr = io.lower.attr(io.request)?;
+        let (seconds, nanoseconds) = (attr.modified.seconds, attr.modified.nanoseconds);
+        let file = (identity.file_id, attr.size, seconds, nanoseconds);
+        if self.0.lock().contains(&file) {
+            return Ok(None);
+        }
+        let found = search();
+        // A caller who did not wait for the end tells nothing about the file.
+        let has_failed = match &found {
+            Ok(found) => found.is_none(),
+            Err(error) => error.errno() != Errno::INTR,
+        };
+        if has_failed {
+            let mut failed = self.0.lock();
+            if failed.len() >= FAILED_SEARCHES_MAX {
+                failed.clear();
+            }
+            failed.insert(file);
+        }
+        found
+    }
 }
 
 /// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and
@@ -314,7 +403,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the frame at an offset, if its header is valid and it fits into the file.
+    ///
+    /// # Errors
+    /// Errors of reading the file below; `EINTR` if the caller no longer waits.
     pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
+        self.io.request.cancellation.check()?;
         let header = self.get(at, identity.header_bytes())?;
         let Some(header) = header else { return Ok(None) };
         let frame = parse_mending(identity, &header, at).ok();

@@ -4,6 +4,7 @@
 //! writers have it exclusively.
 
 mod classify;
+mod heal;
 mod steps;
 
 use std::ops::Range;
@@ -27,7 +28,6 @@ use super::pack::{self, Packed};
 use super::pre_encode::PreEncoded;
 use super::read_ahead::{ReadAhead, Slot};
 use super::reclaim_policy::Due;
-use super::recovery;
 use super::size_xattr::{self, Clean, Mark};
 use super::ticket::TicketQueue;
 use super::writer::check_range;
@@ -250,15 +250,6 @@ impl StoredFile {
             Kind::Foreign => None,
             Kind::Unread(clean) => Some(clean.file_size),
             Kind::Stored(log) => Some(log.size()),
-        }
-    }
-
-    /// Runs `work`. If it fails and the index is damaged, rebuilds the index from the frames and
-    /// runs it again. An operation that fails at the index has changed nothing.
-    fn healing<T>(&self, request: &Request, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(_) if self.state.write().heal(request, &self.settings)? => work(),
-            answer => answer,
         }
     }
 
@@ -631,27 +622,6 @@ impl State {
 
     fn stored_size(&self) -> u64 {
         if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
-    }
-
-    /// Replaces a damaged index with one built from the frames; returns whether it did.
-    fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
-        let Kind::Stored(log) = &self.kind else { return Ok(false) };
-        // The walk over the frames may find the superseded content, which is about to be cut off.
-        if log.journal.is_superseding() || self.heal_has_failed {
-            return Ok(false);
-        }
-        let io = Io::new(&self.lower, request, settings);
-        if !log.map.is_damaged() {
-            return Ok(false);
-        }
-        let found = recovery::without_index(io, log, self.lower.length(request)?)?;
-        let healed = found.filter(|healed| healed.size() == log.size());
-        let is_healed = healed.is_some();
-        self.heal_has_failed = !is_healed;
-        if let Some(healed) = healed {
-            self.kind = Kind::Stored(Box::new(healed));
-        }
-        Ok(is_healed)
     }
 
     /// Returns the stored file for a change, and voids its mark first.
