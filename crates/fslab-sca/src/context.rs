@@ -8,10 +8,10 @@ use fslab_vfs::{Clock, Errno, Error, Ino, Request};
 
 use super::codec::CodecSpec;
 use super::decoded_cache::DecodedCache;
+use super::failed_searches::FailedSearches;
 use super::frame::Encoding;
 use super::lower::LowerFile;
 use super::read_ahead::ReadAhead;
-use super::recovery::FailedSearches;
 use super::workers::Workers;
 use fslab_layers::RandomSource;
 

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use super::codec::CodecSpec;
 use super::context::{Settings, WhenToPack};
 use super::decoded_cache::{BytesOfContent, DecodedCache};
-use super::recovery::FailedSearches;
+use super::failed_searches::FailedSearches;
 use super::size_xattr;
 use super::workers::Workers;
 use fslab_layers::{CountingNumbers, Error, OptionSpec, Options, Result, StackContext, ValueKind};

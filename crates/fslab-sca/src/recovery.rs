@@ -4,14 +4,12 @@
 //! inside a stored file can't confuse it. A crash may leave incomplete frames behind a checkpoint.
 //! A frame with an incomplete body is left out, and the chunk keeps its earlier content.
 
-use std::collections::HashSet;
-
-use fslab_vfs::{Errno, Result};
-use parking_lot::Mutex;
+use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
 use super::chunk_map::chunks_of_hole;
 use super::context::Io;
+use super::failed_searches::Searched;
 use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
 use super::frame_reader;
@@ -150,52 +148,16 @@ fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
         return Ok(None);
     }
     let search = || Ok(in_place_of(log, by_frames(io, *log.identity(), length)?, io));
-    io.settings.failed_searches.search(io, log.identity(), search)
+    io.settings.failed_searches.search(searched(io, log.identity())?, search)
 }
 
-/// The files whose frames were searched in vain for the content of a damaged index. A file is
-/// searched again once it has changed.
-#[derive(Default)]
-pub struct FailedSearches(Mutex<HashSet<Searched>>);
-
-/// A file as it was when it was searched: its id, length and modification time.
-type Searched = (u64, u64, i64, u32);
-
-/// Most files that are remembered, in some 64 KiB.
-const FAILED_SEARCHES_MAX: usize = 1024;
-
-impl FailedSearches {
-    /// Runs `search` unless it failed before, and remembers if it fails or finds nothing.
-    ///
-    /// # Errors
-    /// Errors of the search.
-    pub fn search<T>(
-        &self,
-        io: Io<'_>,
-        identity: &Identity,
-        search: impl FnOnce() -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        let attr = io.lower.attr(io.request)?;
-        let (seconds, nanoseconds) = (attr.modified.seconds, attr.modified.nanoseconds);
-        let file = (identity.file_id, attr.size, seconds, nanoseconds);
-        if self.0.lock().contains(&file) {
-            return Ok(None);
-        }
-        let found = search();
-        // A caller who did not wait for the end tells nothing about the file.
-        let has_failed = match &found {
-            Ok(found) => found.is_none(),
-            Err(error) => error.errno() != Errno::INTR,
-        };
-        if has_failed {
-            let mut failed = self.0.lock();
-            if failed.len() >= FAILED_SEARCHES_MAX {
-                failed.clear();
-            }
-            failed.insert(file);
-        }
-        found
-    }
+/// The state of a file, for [`super::failed_searches::FailedSearches`].
+///
+/// # Errors
+/// Errors of reading the attributes of the file below.
+pub fn searched(io: Io<'_>, identity: &Identity) -> Result<Searched> {
+    let attr = io.lower.attr(io.request)?;
+    Ok(Searched { file_id: identity.file_id, length: attr.size, modified: attr.modified })
 }
 
 /// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and

@@ -11,7 +11,7 @@ use super::{Kind, State, StoredFile};
 use crate::context::Io;
 use crate::frame::Identity;
 use crate::log::Log;
-use crate::recovery::{Search, in_place_of};
+use crate::recovery::{Search, in_place_of, searched};
 
 /// Interval at which a waiting caller checks for cancellation.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
@@ -53,7 +53,7 @@ impl StoredFile {
             let search = Search::begin(io, identity, lower.length(request)?)?;
             self.take_over(search)
         };
-        let healed = self.settings.failed_searches.search(io, &identity, search);
+        let healed = self.settings.failed_searches.search(searched(io, &identity)?, search);
         let is_cut_short = matches!(&healed, Err(error) if error.errno() == Errno::INTR);
         if !is_cut_short && !matches!(healed, Ok(Some(()))) {
             let mut state = self.state.write();

@@ -220,7 +220,8 @@ fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
         }
         12 => {
             let (mut content, mark) = stored(&text(size));
-            content[..1200].fill(0xEE);
+            let head = content.len().min(1200);
+            content[..head].fill(0xEE);
             (content, named(mark))
         }
         _ => ([vec![0; 1024], text(size)].concat(), BTreeMap::new()),
