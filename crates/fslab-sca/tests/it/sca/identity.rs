@@ -282,6 +282,11 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
         }
         client.chown(ino, *owner, *owner).unwrap();
         client.chmod(ino, *mode).unwrap();
+        // A chown or a write removes a capability.
+        if *xattrs == 1 {
+            client.setxattr(ino, "security.capability", &random(9, 20)).unwrap();
+            client.setxattr(ino, "trusted.x", &random(8, 50)).unwrap();
+        }
         if *xattrs == 2 {
             client.setxattr(ino, "system.posix_acl_access", &acl()).unwrap();
         }

@@ -214,7 +214,19 @@ fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
                 }
                 file.close().unwrap();
             };
-            beside(&below, slow, || use_otherwise(&*fs, "file", &data));
+            let opened = Mutex::new(None);
+            let look = || {
+                *opened.lock() = Some(look_at(&*fs, data.len()));
+                let client = Client::new(&*fs);
+                let reader = client.open(ino, OpenMode::empty()).unwrap();
+                assert!(reader.read(0, data.len()).unwrap() == data);
+                reader.close().unwrap();
+                client.unlink(Ino::ROOT, "file").unwrap();
+            };
+            beside(&below, slow, look);
+            // Closing a changed file may free space, which waits for the disk.
+            let handle = opened.into_inner().unwrap();
+            fs.release(&client.request(), ino, handle).unwrap();
             fs.shutdown().unwrap();
         }
     }
