@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::job::{Answer, Job};
 use crate::notifications::write_back;
+use crate::passthrough::CachedOpens;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
@@ -46,7 +47,8 @@ impl Server {
             self.file_system.write(&job.request, ino, open, offset, left, options)
         };
         let is_direct = is_direct(&wanted);
-        let cached = is_direct.then(|| self.backing.cached_opens(ino)).unwrap_or_default();
+        let cached =
+            if is_direct { self.backing.cached_opens(ino) } else { CachedOpens::default() };
         let before = match options.append {
             true => self.appended_before(job, ino, open, data)?,
             false => 0,
