@@ -321,41 +321,28 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        self.look_into(request)?;
-        let turn = self.turns.come();
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
-        let mut prepared = self.prepare(place, data)?;
-        turn.wait();
-        let mut write = || self.write_once(request, place, data, &mut prepared, options);
-        match self.healing(request, &mut write) {
+        let (_turn, prepared) = self.turns.in_order(|| self.prepare(place, data));
+        let mut prepared = prepared?;
+        let mut write = || {
+            self.change(request, |state| {
+                state.write(request, &self.settings, (place, data), &mut prepared, options)
+            })
+        };
+        match write() {
             Err(error) if is_full(&error) && self.make_room(request)? => write(),
             answer => answer,
         }
     }
 
-    fn write_once(
+    /// Locks the file, voids its marks where needed, and changes it with `work`. If the index is
+    /// damaged, rebuilds it and runs `work` again.
+    fn change<T>(
         &self,
         request: &Request,
-        place: Place,
-        data: &[u8],
-        prepared: &mut PreEncoded,
-        options: WriteOptions,
-    ) -> Result<usize> {
-        let mut state = self.to_be_changed(request)?;
-        if matches!(state.kind, Kind::Foreign) {
-            return state.write_foreign(request, place, data, options);
-        }
-        let offset = match place {
-            Place::At(offset) => offset,
-            Place::End => state.stored_size(),
-        };
-        if offset >= SIZE_MAX {
-            return Err(too_large());
-        }
-        let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        log.write(io, (offset, &data[..length]), prepared, options)?;
-        Ok(length)
+        mut work: impl FnMut(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        self.healing(request, || work(&mut *self.to_be_changed(request)?))
     }
 
     /// Locks the file for a change. The place of the next frame is clear, and an emptied file no
@@ -469,8 +456,7 @@ impl StoredFile {
             self.access_is_due.store(true, Ordering::Relaxed);
             return state.empty(request, kill_set_id);
         }
-        self.healing(request, || {
-            let mut state = self.to_be_changed(request)?;
+        self.change(request, |state| {
             if matches!(state.kind, Kind::Foreign) {
                 state.mark_foreign(request)?;
                 return state.lower.truncate(request, size);
@@ -493,37 +479,9 @@ impl StoredFile {
     ) -> Result<()> {
         check_range(offset, length)?;
         check_mode(mode)?;
-        self.healing(request, || self.fallocate_once(request, (offset, length), mode))
-    }
-
-    fn fallocate_once(
-        &self,
-        request: &Request,
-        (offset, length): (u64, u64),
-        mode: FallocateMode,
-    ) -> Result<()> {
-        let mut state = self.to_be_changed(request)?;
-        if matches!(state.kind, Kind::Foreign) {
-            state.mark_foreign(request)?;
-            let lower = &state.lower;
-            return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
-        }
-        let kill_set_id = !set_id::may_keep(request);
-        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
-        let (before, end) = (state.stored_size(), offset + length);
-        let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
-        let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
-        if zeroes && offset < before {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            log.zero(io, offset, length, options)?;
-        }
-        if extends {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            log.set_size(io, end, options)?;
-        } else {
-            state.lower.touch(request, kill_set_id)?;
-        }
-        Ok(())
+        self.change(request, |state| {
+            state.fallocate(request, &self.settings, (offset, length), mode)
+        })
     }
 
     /// Returns the offset of the next data or hole.
@@ -755,6 +713,61 @@ impl State {
         }
         self.mark = MarkState::Foreign;
         Ok(())
+    }
+
+    fn fallocate(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        (offset, length): (u64, u64),
+        mode: FallocateMode,
+    ) -> Result<()> {
+        if matches!(self.kind, Kind::Foreign) {
+            self.mark_foreign(request)?;
+            let lower = &self.lower;
+            return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
+        }
+        let kill_set_id = !set_id::may_keep(request);
+        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
+        let (before, end) = (self.stored_size(), offset + length);
+        let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
+        let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
+        if zeroes && offset < before {
+            let (io, log) = self.begin_change(request, settings)?;
+            log.zero(io, offset, length, options)?;
+        }
+        if extends {
+            let (io, log) = self.begin_change(request, settings)?;
+            log.set_size(io, end, options)?;
+        } else {
+            self.lower.touch(request, kill_set_id)?;
+        }
+        Ok(())
+    }
+
+    /// Writes as much of `data` as possible, at least one byte.
+    fn write(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        (place, data): (Place, &[u8]),
+        prepared: &mut PreEncoded,
+        options: WriteOptions,
+    ) -> Result<usize> {
+        if matches!(self.kind, Kind::Foreign) {
+            return self.write_foreign(request, place, data, options);
+        }
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => self.stored_size(),
+        };
+        if offset >= SIZE_MAX {
+            return Err(too_large());
+        }
+        let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
+        let (io, log) = self.begin_change(request, settings)?;
+        log.write(io, (offset, &data[..length]), prepared, options)?;
+        Ok(length)
     }
 
     fn write_foreign(
