@@ -198,6 +198,8 @@ mod tests {
         }
         let (reply, _) = negotiate(&offer(InitFlags::all()), &options, Limits::default());
         assert_eq!(reply.minor, MINOR_MAX);
+        let page_bytes = rustix::param::page_size();
+        assert_eq!(usize::from(reply.max_pages) * page_bytes, WRITE_BYTES_MAX as usize);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct BackingFiles {
     was_refused: AtomicBool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenInode {
     openings: u64,
     /// `None` if I/O passes through the daemon.
@@ -36,6 +36,28 @@ struct OpenInode {
     /// Handles through which the kernel may write back pages: those open for reading and writing.
     /// Only they allow writable mappings, and in writeback mode all writers have this mode.
     writers: Vec<Handle>,
+    /// Handles that bypass the kernel's cache.
+    direct: Vec<Handle>,
+    /// Opens so far that may use the kernel's cache.
+    cached_opens: u64,
+}
+
+/// Opens of an inode that may fill the kernel's cache from the daemon: the present ones, and those
+/// so far.
+pub(crate) type CachedOpens = (u64, u64);
+
+impl OpenInode {
+    fn count(&mut self, handle: Handle, mode: OpenMode) {
+        self.openings += 1;
+        if mode.contains(OpenMode::READ_WRITE) {
+            self.writers.push(handle);
+        }
+        if mode.contains(OpenMode::DIRECT) {
+            self.direct.push(handle);
+        } else {
+            self.cached_opens += 1;
+        }
+    }
 }
 
 /// Tests whether this process may register backing files: the kernel may offer passthrough although
@@ -66,16 +88,13 @@ impl BackingFiles {
     ) -> Option<i32> {
         let mut open = self.open.lock();
         let inode = open.entry(ino).or_insert_with(|| OpenInode {
-            openings: 0,
             backing: lower.and_then(|lower| self.register(lower)),
-            writers: Vec::new(),
+            ..OpenInode::default()
         });
-        inode.openings += 1;
-        if mode.contains(OpenMode::READ_WRITE) {
-            inode.writers.push(handle);
-            if inode.writers.len() == 1 && inode.backing.is_some() {
-                self.forget_attributes(ino);
-            }
+        let had_writers = !inode.writers.is_empty();
+        inode.count(handle, mode);
+        if !had_writers && !inode.writers.is_empty() && inode.backing.is_some() {
+            self.forget_attributes(ino);
         }
         inode.backing
     }
@@ -83,12 +102,8 @@ impl BackingFiles {
     /// Counts an open that an earlier daemon answered, with its backing file.
     pub fn restore(&self, ino: Ino, handle: Handle, mode: OpenMode, backing: Option<i32>) {
         let mut open = self.open.lock();
-        let inode =
-            open.entry(ino).or_insert(OpenInode { openings: 0, backing, writers: Vec::new() });
-        inode.openings += 1;
-        if mode.contains(OpenMode::READ_WRITE) {
-            inode.writers.push(handle);
-        }
+        let new = || OpenInode { backing, ..OpenInode::default() };
+        open.entry(ino).or_insert_with(new).count(handle, mode);
     }
 
     /// Releases the backing files of unanswered opens, unless others use them.
@@ -125,6 +140,15 @@ impl BackingFiles {
         self.open.lock().get(&ino).is_some_and(is_written_later)
     }
 
+    /// Opens that may fill the kernel's cache with bytes of an inode.
+    pub fn cached_opens(&self, ino: Ino) -> CachedOpens {
+        let open = self.open.lock();
+        let through_daemon = open.get(&ino).filter(|inode| inode.backing.is_none());
+        through_daemon.map_or((0, 0), |inode| {
+            (inode.openings - inode.direct.len() as u64, inode.cached_opens)
+        })
+    }
+
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of the registering thread. Without CAP_FSETID, the
         // lower file system clears set-id bits at every write, which FUSE leaves to the server.
@@ -153,6 +177,7 @@ impl BackingFiles {
         let Some(inode) = open.get_mut(&ino) else { return };
         inode.openings -= 1;
         inode.writers.retain(|writer| *writer != handle);
+        inode.direct.retain(|direct| *direct != handle);
         if inode.openings > 0 {
             return;
         }

@@ -3,11 +3,13 @@
 use fslab_vfs::Result;
 
 use super::codec::Closing;
+use super::commit::{Stepped, Steps};
 use super::context::{Io, is_full};
 use super::format::HEAD_BYTES;
-use super::frame::Reference;
+use super::frame::Entry;
 use super::log::Log;
 use super::recovery::reads_of_walk;
+use super::slices::{visit, visit_in_steps};
 
 /// Reads that may lie between the last checkpoint and the end of a settled file. The next open
 /// walks over the frames in between.
@@ -22,26 +24,17 @@ const WALK_FRAMES_MAX: u64 = 256;
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Ends a file with a checkpoint if the walk to its last frame is long, and ends a packed file
-    /// as its format requires. A tail stays raw: encoding it would turn its pieces into garbage
-    /// that only packing removes. On a full disk, the file stays as it is, which is also valid.
+    /// Ends a file with a checkpoint if the walk to its last frame is long. A tail stays raw:
+    /// encoding it would turn its pieces into garbage that only packing removes. On a full disk,
+    /// the file stays as it is, which is also valid.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.map.cool_down();
-        if !self.journal.is_end_clear() {
+        if !self.journal.is_end_clear() || !self.is_long_to_walk() {
             return Ok(());
         }
-        match self.try_to_settle(io) {
-            Err(error) if is_full(&error) => Ok(()),
-            answer => answer,
-        }
-    }
-
-    fn try_to_settle(&mut self, io: Io<'_>) -> Result<()> {
-        if self.is_long_to_walk() {
-            io.lower.keeping_all(io.request, || self.write_checkpoint(io))?;
-            self.map.trim();
-        }
-        self.close_packed(io)
+        let written = io.lower.keeping_all(io.request, || self.write_checkpoint(io));
+        self.map.trim();
+        unless_full(written)
     }
 
     /// Whether the walk from the last checkpoint to the last frame exceeds the limits.
@@ -53,52 +46,85 @@ impl Log {
         frames > WALK_FRAMES_MAX || reads_of_walk(frames, bytes) > WALK_READS_MAX
     }
 
-    fn close_packed(&mut self, io: Io<'_>) -> Result<()> {
-        let Some(closing) = self.identity().codec.container.closing else { return Ok(()) };
-        if !self.is_packed() || self.journal.closing_bytes() > 0 || self.size() == 0 {
-            return Ok(());
+    /// Returns how to make the end of a packed file, if its format has one that it lacks.
+    pub fn missing_closing(&self) -> Option<Closing> {
+        let closing = self.identity().codec.container.closing?;
+        let is_ready = self.is_packed() && self.journal.is_end_clear();
+        if !is_ready || self.journal.closing_bytes() > 0 {
+            return None;
         }
+        // A table helps to seek to a chunk, and would triple the calls to write a small file.
         let chunks = self.size().div_ceil(self.map.chunk_bytes());
         let estimate = chunks * 16;
-        if estimate > 4096 && estimate > self.journal.bytes_since_closing() / CLOSING_PART {
-            return Ok(());
-        }
-        let table = self.closing(io, closing)?;
-        io.lower.keeping_all(io.request, || self.journal.write_closing(io, &table))
+        let is_small = estimate <= 4096.max(self.journal.bytes_since_closing() / CLOSING_PART);
+        (chunks > 1 && is_small).then_some(closing)
     }
 
-    /// The end of a packed file.
+    /// Writes the end of a packed file, if it is not full below.
+    pub fn write_closing(&mut self, io: Io<'_>, table: &[u8]) -> Result<()> {
+        let write = || self.journal.write_closing(io, table);
+        unless_full(io.lower.keeping_all(io.request, write))
+    }
+
+    /// The end of a packed file that nobody changes.
     pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
-        Ok(closing(&self.frames_in_order(io)?))
+        let mut contents = Contents::default();
+        visit(io, self, |io, log, chunk| contents.add(io, log, chunk))?;
+        Ok(contents.end(self, closing))
+    }
+}
+
+/// Makes the end of a packed file in slices, between which others may use the file. Returns it with
+/// the sequence of the file's last frame, or `None` if the file needs none.
+///
+/// # Errors
+/// [`Stop::Gone`](super::commit::Stop) if the file is changed meanwhile.
+pub fn closing_in_steps(file: &impl Steps) -> Stepped<Option<(Vec<u8>, u64)>> {
+    let Some(closing) = file.look(|_, log| Ok(log.missing_closing()))? else { return Ok(None) };
+    let mut contents = Contents::default();
+    visit_in_steps(file, |io, log, chunk| contents.add(io, log, chunk))?;
+    file.look(|_, log| Ok(Some((contents.end(log, closing), log.journal.sequence()))))
+}
+
+/// Accepts that the disk is full.
+fn unless_full(written: Result<()>) -> Result<()> {
+    match written {
+        Err(error) if is_full(&error) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Encoded and decoded lengths of everything in a stored file, as the tools see it.
+#[derive(Default)]
+struct Contents {
+    lengths: Vec<(u32, u32)>,
+    place: u64,
+}
+
+impl Contents {
+    /// Adds the frames of the next chunk.
+    fn add(&mut self, io: Io<'_>, log: &Log, chunk: u64) -> Result<()> {
+        let header_bytes = log.identity().header_bytes() as u32;
+        for Entry { frame, from, to } in log.map.entries(io, chunk)? {
+            self.pass(frame.offset);
+            if to > from {
+                let body_bytes = frame.stored_length.saturating_sub(header_bytes);
+                self.lengths.extend([(header_bytes, 0), (body_bytes, to - from)]);
+            }
+            self.place = frame.end();
+        }
+        Ok(())
     }
 
-    /// Encoded and decoded lengths of everything in the stored file, as the tools see it.
-    fn frames_in_order(&self, io: Io<'_>) -> Result<Vec<(u32, u32)>> {
-        let header_bytes = self.identity().header_bytes() as u32;
-        let mut frames = Vec::new();
-        let mut place = 0;
-        let mut add = |frame: Reference, length: u32| {
-            if frame.offset > place {
-                frames.push(((frame.offset - place).min(u64::from(u32::MAX)) as u32, 0));
-            }
-            if length > 0 {
-                frames.push((header_bytes, 0));
-                frames.push((frame.stored_length.saturating_sub(header_bytes), length));
-            }
-            place = frame.end();
-        };
-        let (mut next, mut passed) = (0, 0);
-        while let Some(chunk) = self.map.next_present(io, next)? {
-            self.map
-                .entries(io, chunk)?
-                .iter()
-                .for_each(|entry| add(entry.frame, entry.to - entry.from));
-            next = chunk + 1;
-            passed += 1;
-            self.map.trim_after(passed);
+    /// Adds bytes without content up to `offset`.
+    fn pass(&mut self, offset: u64) {
+        if offset > self.place {
+            self.lengths.push(((offset - self.place).min(u64::from(u32::MAX)) as u32, 0));
         }
-        self.map.trim();
-        add(Reference { offset: self.end(), stored_length: 0, header_crc: 0 }, 0);
-        Ok(frames)
+    }
+
+    fn end(mut self, log: &Log, closing: Closing) -> Vec<u8> {
+        self.pass(log.end());
+        closing(&self.lengths)
     }
 }

@@ -8,6 +8,7 @@ use fslab_vfs::{Clock, Errno, Error, Ino, Request};
 
 use super::codec::CodecSpec;
 use super::decoded_cache::DecodedCache;
+use super::failed_searches::FailedSearches;
 use super::frame::Encoding;
 use super::lower::LowerFile;
 use super::read_ahead::ReadAhead;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub draws: Arc<dyn RandomSource>,
     /// Counts new files, so that each gets a different id.
     pub files_made: AtomicU64,
+    /// Files whose damaged index can't be rebuilt.
+    pub failed_searches: FailedSearches,
     /// Garbage in bytes that a file may hold in excess of its live bytes.
     pub garbage_bytes_max: u64,
     /// When files with much garbage are packed.

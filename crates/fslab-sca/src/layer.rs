@@ -67,7 +67,7 @@ impl Sca {
 
     /// Ends a use of a file. The last user settles the file and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
-        self.access.files.leave(request, ino, file)?;
+        self.access.files.leave(request, ino)?;
         self.reclaimer.offer(ino, file);
         Ok(())
     }
@@ -208,7 +208,11 @@ impl Sca {
     /// Prepares for a new owner or new permissions. With them the mark may no longer be voidable,
     /// although users who have the file open can still write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.access.files.get(ino).map_or(Ok(()), |file| file.expect_other_rights(request))
+        let files = &self.access.files;
+        let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };
+        let expected = file.expect_other_rights(request);
+        let left = files.leave(request, ino);
+        expected.and(left)
     }
 
     fn emptied(&self, request: &Request, mode: OpenMode, file: &StoredFile) -> Result<()> {
@@ -351,6 +355,11 @@ impl FileSystem for Sca {
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
+    }
+
+    fn forget(&self, ino: Ino, lookups: u64) {
+        self.lower.forget(ino, lookups);
+        self.reclaimer.note_forgotten(ino);
     }
 
     fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {

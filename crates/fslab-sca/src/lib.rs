@@ -18,6 +18,7 @@
 //!   `quarantine` after a crash; `commit` (the only one that syncs), `checkpoint`,
 //!   `garbage_collection` and `pack`, which run in steps.
 //! - `reclaim_policy`: decides when space is freed; `reclaimer`: the thread that frees it.
+//! - `slices` visits all chunks of a file in use; `failed_searches` remembers damaged files.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
 //!   before they are read.
 //! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens files below.
@@ -57,6 +58,7 @@ mod decoded_cache;
 mod dump;
 mod encoder;
 mod error;
+mod failed_searches;
 mod format;
 mod frame;
 mod frame_reader;
@@ -80,6 +82,7 @@ mod reclaim_policy;
 mod reclaimer;
 mod recovery;
 mod size_xattr;
+mod slices;
 mod spec;
 mod stored_file;
 mod superblock;

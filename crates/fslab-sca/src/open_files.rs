@@ -17,13 +17,24 @@ pub struct OpenFiles {
     files: Mutex<HashMap<Ino, OpenCount>>,
 }
 
+#[derive(Default)]
 struct OpenCount {
     opening: Arc<Opening>,
     users: usize,
+    /// Number of uses that were begun.
+    uses: u64,
 }
 
 /// A file, once it is open below. Its lock is held while it is being opened.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
+
+impl OpenCount {
+    fn begin_use(&mut self) -> Arc<Opening> {
+        self.users += 1;
+        self.uses += 1;
+        Arc::clone(&self.opening)
+    }
+}
 
 impl OpenFiles {
     /// Starts a use of a file; calls `open` if the file is not in use.
@@ -42,7 +53,7 @@ impl OpenFiles {
             Ok(opened) => Ok(Arc::clone(file.insert(Arc::new(opened)))),
             Err(error) => {
                 drop(file);
-                self.part(request, ino)?;
+                self.leave(request, ino)?;
                 Err(error)
             }
         }
@@ -52,41 +63,56 @@ impl OpenFiles {
     pub fn enter_used(&self, request: &Request, ino: Ino) -> Result<Option<Arc<StoredFile>>> {
         let mut files = self.files.lock();
         let Some(known) = files.get_mut(&ino) else { return Ok(None) };
-        known.users += 1;
-        let opening = Arc::clone(&known.opening);
+        let opening = known.begin_use();
         drop(files);
         let file = opening.lock().clone();
         if file.is_none() {
-            self.part(request, ino)?;
+            self.leave(request, ino)?;
         }
         Ok(file)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes it below.
-    pub fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
-        // A user who arrives during the settling finds the file still in use.
-        let is_last = self.files.lock().get(&ino).is_some_and(|known| known.users == 1);
-        let settled = if is_last { file.settle(request) } else { Ok(()) };
-        let parted = self.part(request, ino);
-        settled.and(parted)
+    /// Ends a use of a file. The last user settles the file and closes it below. Later users reopen
+    /// it.
+    pub fn leave(&self, request: &Request, ino: Ino) -> Result<()> {
+        let (mut settled, mut settled_at) = (Ok(()), None);
+        let opening = loop {
+            let mut files = self.files.lock();
+            let Some(known) = files.get_mut(&ino) else { return settled };
+            let (is_last, is_settled) = (known.users == 1, settled_at == Some(known.uses));
+            if !is_last || is_settled {
+                known.users -= 1;
+            }
+            if !is_last {
+                return settled;
+            }
+            let opening = Arc::clone(&known.opening);
+            if is_settled {
+                break opening;
+            }
+            settled_at = Some(known.uses);
+            drop(files);
+            // This may wait for the disk. Others may use the file meanwhile, so no lock is held.
+            let file = opening.lock().clone();
+            settled = settled.and(file.map_or(Ok(()), |file| file.settle(request)));
+        };
+        settled.and(self.close(request, ino, &opening))
     }
 
-    /// Ends a use without settling first. A file without users is closed; later users reopen it.
-    fn part(&self, request: &Request, ino: Ino) -> Result<()> {
-        let Some(opening) = self.last_opening(ino) else { return Ok(()) };
+    /// Closes a file without users.
+    fn close(&self, request: &Request, ino: Ino, opening: &Arc<Opening>) -> Result<()> {
         let mut open = opening.lock();
-        if self.files.lock().get(&ino).is_none_or(|known| known.users > 0) {
+        let is_unused = |files: &HashMap<Ino, OpenCount>| {
+            files
+                .get(&ino)
+                .is_some_and(|known| known.users == 0 && Arc::ptr_eq(&known.opening, opening))
+        };
+        if !is_unused(&self.files.lock()) {
             return Ok(());
         }
-        let closed = open.take().map_or(Ok(()), |file| {
-            // Several users may leave at once, and then none of them settled the file as the last
-            // one.
-            let settled = file.settle(request);
-            let closed = file.close(request);
-            settled.and(closed)
-        });
+        let closed = open.take().map_or(Ok(()), |file| file.close(request));
         let mut files = self.files.lock();
-        if files.get(&ino).is_some_and(|known| known.users == 0) {
+        if is_unused(&files) {
             files.remove(&ino);
         }
         closed
@@ -120,37 +146,31 @@ impl OpenFiles {
         if let Some(known) = file.clone() {
             drop(file);
             let found = used(&known);
-            self.leave(request, ino, &known)?;
+            self.leave(request, ino)?;
             return Ok(found);
         }
         let found = unused();
         drop(file);
-        self.part(request, ino)?;
+        self.leave(request, ino)?;
         found
     }
 
     fn join(&self, ino: Ino) -> Arc<Opening> {
         let mut files = self.files.lock();
-        let known = files
-            .entry(ino)
-            .or_insert_with(|| OpenCount { opening: Arc::new(Opening::default()), users: 0 });
-        known.users += 1;
-        Arc::clone(&known.opening)
-    }
-
-    /// Decrements the number of users; returns the opening if it was the last, and keeps the entry.
-    fn last_opening(&self, ino: Ino) -> Option<Arc<Opening>> {
-        let mut files = self.files.lock();
-        let known = files.get_mut(&ino)?;
-        known.users -= 1;
-        (known.users == 0).then(|| Arc::clone(&known.opening))
+        let known = files.entry(ino).or_default();
+        known.begin_use()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::{FileSystem, MemFs, WriteOptions};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
+    use fslab_vfs::{FileSystem, Handle, MemFs, WriteOptions};
+    use parking_lot::Condvar;
+
+    use super::super::context::Settings;
     use super::super::stored_file::{OpenBelow, Place};
     use super::super::testing::logs::file_in;
     use super::super::{codec, options};
@@ -168,13 +188,77 @@ mod tests {
         let open = || StoredFile::open(&fs, &settings, &request, opened);
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
-        file.write(&request, Place::At(0), &[7; 5000], WriteOptions::default()).unwrap();
+        // Two chunks: a file of one has no seek table.
+        let data = vec![7; settings.shape().chunk_bytes as usize + 1];
+        file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
-        // The part of `leave` that follows when it has found two users.
-        files.part(&request, lower.ino).unwrap();
-        files.part(&request, lower.ino).unwrap();
+        files.leave(&request, lower.ino).unwrap();
+        files.leave(&request, lower.ino).unwrap();
         assert!(files.get(lower.ino).is_none());
         let after = fs.getattr(&request, lower.ino, None).unwrap().size;
         assert!(after > before, "no seek table behind {before} bytes");
+    }
+
+    /// Syncs wait for the gate.
+    #[derive(Default)]
+    struct Gated {
+        inner: MemFs,
+        waiting: AtomicBool,
+        is_open: Mutex<bool>,
+        opened: Condvar,
+    }
+
+    impl FileSystem for Gated {
+        fn fallback(&self) -> Option<&dyn FileSystem> {
+            Some(&self.inner)
+        }
+
+        fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data: bool) -> Result<()> {
+            self.waiting.store(true, Ordering::SeqCst);
+            let mut is_open = self.is_open.lock();
+            self.opened.wait_while(&mut is_open, |is_open| !*is_open);
+            self.inner.fsync(request, ino, handle, data)
+        }
+    }
+
+    /// A close that frees garbage waits for the disk, and two who leave at once settle the file
+    /// only as the last user.
+    #[test]
+    fn nobody_waits_while_the_last_user_settles_a_file() {
+        let gated = Arc::new(Gated::default());
+        let fs: Arc<dyn FileSystem> = gated.clone();
+        let lower = file_in(Arc::clone(&fs));
+        let packing = options::of_packing(&codec::zstd::SPEC, false).unwrap();
+        let settings = Arc::new(Settings { garbage_bytes_max: 4096, ..packing });
+        let (request, files) = (Request::default(), OpenFiles::default());
+        let opened =
+            OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
+        let open = || StoredFile::open(&fs, &settings, &request, opened);
+        let file = files.enter(&request, lower.ino, open).unwrap();
+        files.enter(&request, lower.ino, open).unwrap();
+        for byte in 0..20 {
+            let data: Vec<u8> = (0..5000_u32).map(|at| ((at * at) >> 3) as u8 ^ byte).collect();
+            file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
+        }
+        files.leave(&request, lower.ino).unwrap();
+        let found = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| files.leave(&request, lower.ino).unwrap());
+            let until = |is_so: &AtomicBool| {
+                (0..10_000).any(|_| {
+                    std::thread::sleep(Duration::from_millis(1));
+                    is_so.load(Ordering::SeqCst)
+                })
+            };
+            assert!(until(&gated.waiting), "nothing was synced");
+            scope.spawn(|| {
+                found.store(files.get(lower.ino).is_some(), Ordering::SeqCst);
+            });
+            let was_found = until(&found);
+            *gated.is_open.lock() = true;
+            gated.opened.notify_all();
+            assert!(was_found, "a look at the file waited for the disk");
+        });
+        assert!(files.get(lower.ino).is_none());
     }
 }

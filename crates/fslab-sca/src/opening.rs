@@ -35,7 +35,7 @@ impl Access {
             self.take_over(request, OpenBelow { ino, handle, is_writable: writes, is_new: false })
         })?;
         if writes && let Err(error) = file.make_writable(request) {
-            self.files.leave(request, ino, &file)?;
+            self.files.leave(request, ino)?;
             return Err(error);
         }
         Ok(file)
@@ -61,7 +61,7 @@ impl Access {
             let emptied =
                 file.make_writable(request).and_then(|()| file.set_size(request, 0, kill_set_id));
             if let Err(error) = emptied {
-                self.files.leave(request, ino, &file)?;
+                self.files.leave(request, ino)?;
                 return Err(error);
             }
         }
@@ -95,7 +95,7 @@ impl Access {
         self.holding(ino, || {
             let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };
             file.tend(request);
-            self.files.leave(request, ino, &file)
+            self.files.leave(request, ino)
         })
     }
 
@@ -114,16 +114,30 @@ impl Access {
                 file => file?,
             };
             let packed = file.pack(request, goes_on);
-            let left = self.files.leave(request, ino, &file);
+            let left = self.files.leave(request, ino);
             packed.and_then(|packed| left.map(|()| packed))
         })
     }
 
     /// Runs `work` on a file while keeping its inode valid, even if the kernel forgets it.
     fn holding<T>(&self, ino: Ino, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.lower.hold(ino)?;
+        self.hold(ino)?;
         let done = work();
-        self.lower.let_go(ino);
+        self.let_go(ino);
         done
+    }
+
+    /// Keeps an inode valid until [`Self::let_go`].
+    pub fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.hold(ino)
+    }
+
+    pub fn let_go(&self, ino: Ino) {
+        self.lower.let_go(ino);
+    }
+
+    /// Whether a file has no name left.
+    pub fn is_removed(&self, request: &Request, ino: Ino) -> bool {
+        self.lower.getattr(request, ino, None).is_ok_and(|attr| attr.links == 0)
     }
 }

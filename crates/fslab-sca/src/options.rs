@@ -9,6 +9,7 @@ use quick_cache::sync::Cache;
 use super::codec::CodecSpec;
 use super::context::{Settings, WhenToPack};
 use super::decoded_cache::{BytesOfContent, DecodedCache};
+use super::failed_searches::FailedSearches;
 use super::size_xattr;
 use super::workers::Workers;
 use fslab_layers::{CountingNumbers, Error, OptionSpec, Options, Result, StackContext, ValueKind};
@@ -139,6 +140,7 @@ pub fn settings(
         clock: context.clock(),
         draws: context.draws(),
         files_made: AtomicU64::new(0),
+        failed_searches: FailedSearches::default(),
         garbage_bytes_max: options.number("garbage"),
         packing: when_to_pack(options, context),
         session,
@@ -205,6 +207,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         clock: Arc::new(MonotonicClock),
         draws: Arc::new(CountingNumbers::default()),
         files_made: AtomicU64::new(0),
+        failed_searches: FailedSearches::default(),
         garbage_bytes_max: u64::MAX,
         packing: WhenToPack::Never,
         session: super::context::Session::default(),

@@ -16,7 +16,7 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
 use super::content::Content;
-use super::context::Io;
+use super::context::{Io, Settings};
 use super::dead_frames::{Gap, make_gap, punch};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{self, Frame, NewFrame};
@@ -25,6 +25,7 @@ use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, end
 use super::journal::Journal;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};
+use super::slices::{visit, visit_in_steps};
 
 /// Bytes copied with one write.
 const BATCH_BYTES: usize = 1 << 20;
@@ -90,6 +91,73 @@ struct Shape {
     /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
     has_small_holes: bool,
+    /// End of the content that was looked at.
+    content_end: u64,
+    /// Offset of the last frame that was looked at.
+    last_frame: u64,
+}
+
+impl Shape {
+    fn new() -> Self {
+        Self {
+            chunks: 0,
+            zeros: 0,
+            is_ascending: true,
+            has_small_holes: false,
+            content_end: 0,
+            last_frame: 0,
+        }
+    }
+
+    /// Adds the next chunk with content.
+    fn add(&mut self, io: Io<'_>, log: &Log, chunk: u64) -> Result<()> {
+        let (start, end) = log.map.extent(io, chunk)?.unwrap_or((log.size(), 0));
+        self.add_hole(log, start);
+        self.content_end = end;
+        for entry in log.map.entries(io, chunk)? {
+            self.is_ascending &= entry.frame.offset > self.last_frame;
+            self.last_frame = entry.frame.offset;
+        }
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// Adds the hole between the last content and `end`.
+    fn add_hole(&mut self, log: &Log, end: u64) {
+        let hole = self.content_end..end.max(self.content_end);
+        if log.is_filled(&hole) {
+            self.has_small_holes = true;
+            self.zeros += log.chunks_within(&hole).count() as u64;
+        }
+    }
+}
+
+/// Looks at the layout of a file, in slices.
+///
+/// # Errors
+/// [`Stop::Gone`] if the file is changed meanwhile.
+fn shape_of(file: &impl Steps) -> Stepped<Shape> {
+    let mut shape = Shape::new();
+    visit_in_steps(file, |io, log, chunk| shape.add(io, log, chunk))?;
+    file.look(|_, log| {
+        shape.add_hole(log, log.size());
+        Ok(())
+    })?;
+    Ok(shape)
+}
+
+/// Whether packing would gain enough.
+///
+/// # Errors
+/// [`Stop::Gone`] if the file is changed meanwhile.
+pub fn gains_by_packing(file: &impl Steps) -> Stepped<bool> {
+    match file.look(|io, log| Ok(log.gains_by_numbers(io.settings)))? {
+        Some(gains) => Ok(gains),
+        None => {
+            let shape = shape_of(file)?;
+            file.look(|_, log| Ok(log.gains_by_order(&shape)))
+        }
+    }
 }
 
 /// Packs a file. After each step `goes_on` receives the number of bytes written and decides whether
@@ -118,7 +186,8 @@ fn in_turn<T>(file: &impl Steps, work: impl FnOnce() -> Stepped<T>) -> Stepped<T
 
 fn begin(file: &impl Steps) -> Stepped<Packing> {
     clear_end(file)?;
-    let room_end = file.look(|io, log| log.room_for_a_copy(io))?;
+    let shape = shape_of(file)?;
+    let room_end = file.look(|io, log| log.room_for_a_copy(io, &shape))?;
     let has_room = file.look(|io, log| Ok(end_of(&log.leading_gaps(io)?) >= room_end))?;
     let stage = if has_room {
         Stage::Copying(begin_copying(file, room_end)?)
@@ -193,17 +262,25 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether packing would gain enough.
+    /// Whether packing would gain enough, for a file that nobody changes.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
+        match self.gains_by_numbers(io.settings) {
+            Some(gains) => Ok(gains),
+            None => Ok(self.gains_by_order(&self.shape(io)?)),
+        }
+    }
+
+    /// Whether packing would gain enough; `None` if that depends on the layout.
+    fn gains_by_numbers(&self, settings: &Settings) -> Option<bool> {
         if !self.journal.has_head() || self.commits.sync_has_failed() {
-            return Ok(false);
+            return Some(false);
         }
-        if self.has_much_to_pack(io.settings) {
-            return Ok(true);
-        }
-        let shape = self.shape(io)?;
+        self.has_much_to_pack(settings).then_some(true)
+    }
+
+    fn gains_by_order(&self, shape: &Shape) -> bool {
         let is_other = !shape.is_ascending || shape.has_small_holes || self.map.is_cut();
-        Ok(!self.is_packed() && is_other)
+        !self.is_packed() && is_other
     }
 
     /// Whether the file is packed except for its holes: tools then write less than the content.
@@ -213,12 +290,18 @@ impl Log {
         Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
+    fn shape(&self, io: Io<'_>) -> Result<Shape> {
+        let mut shape = Shape::new();
+        visit(io, self, |io, log, chunk| shape.add(io, log, chunk))?;
+        shape.add_hole(self, self.size());
+        Ok(shape)
+    }
+
     /// Minimum end of the gaps before a packed copy.
     ///
     /// # Errors
     /// `ENOSPC` if the file system below has no room for a copy of the live content.
-    fn room_for_a_copy(&self, io: Io<'_>) -> Result<u64> {
-        let shape = self.shape(io)?;
+    fn room_for_a_copy(&self, io: Io<'_>, shape: &Shape) -> Result<u64> {
         let live = self.map.live_bytes().min(self.end());
         if free_bytes(io)? < live + 2 * MOVED_BYTES.min(live) + SPARE_BYTES {
             return Err(Errno::NOSPC.into());
@@ -239,28 +322,6 @@ impl Log {
             punch(io, self.identity(), gap.reference)?;
         }
         Ok(())
-    }
-
-    fn shape(&self, io: Io<'_>) -> Result<Shape> {
-        let mut shape = Shape { chunks: 0, zeros: 0, is_ascending: true, has_small_holes: false };
-        let mut hole = self.hole_behind(io, None)?;
-        let (mut next, mut place) = (0, 0);
-        loop {
-            if self.is_filled(&hole) {
-                shape.has_small_holes = true;
-                shape.zeros += self.chunks_within(&hole).count() as u64;
-            }
-            let Some(chunk) = self.map.next_present(io, next)? else { break };
-            for entry in self.map.entries(io, chunk)? {
-                shape.is_ascending &= entry.frame.offset > place;
-                place = entry.frame.offset;
-            }
-            shape.chunks += 1;
-            (hole, next) = (self.hole_behind(io, Some(chunk))?, chunk + 1);
-            self.map.trim_after(shape.chunks);
-        }
-        self.map.trim();
-        Ok(shape)
     }
 
     /// Returns the hole behind the content of a chunk, or the one at the beginning; may be empty.

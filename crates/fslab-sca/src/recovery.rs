@@ -9,6 +9,7 @@ use zerocopy::FromBytes;
 
 use super::chunk_map::chunks_of_hole;
 use super::context::Io;
+use super::failed_searches::Searched;
 use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
 use super::frame_reader;
@@ -80,33 +81,83 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
 /// checks every body.
 ///
 /// # Errors
-/// Errors of reading the file below.
+/// Errors of reading the file below; `EINTR` if the caller no longer waits.
 pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
-    let mut log = Log::new(identity);
-    log.journal.note_head(Head::Whole);
-    Walk::new(io, length, false).run(&mut log)?;
-    log.journal.note_write();
-    look_behind(io, &mut log, length)?;
-    Ok(log)
+    Search::begin(io, identity, length)?.end(length)
 }
 
-/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
-/// `None` if the index is intact.
-///
-/// # Errors
-/// Errors of reading the file below.
-pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
-    if !log.map.is_damaged() {
-        return Ok(None);
+/// A search for all frames of a stored file. Others may append frames between its two parts.
+pub struct Search<'a> {
+    walk: Walk<'a>,
+    found: Log,
+}
+
+impl<'a> Search<'a> {
+    /// Walks over the frames of a file of `length` bytes.
+    ///
+    /// # Errors
+    /// As [`by_frames`].
+    pub fn begin(io: Io<'a>, identity: Identity, length: u64) -> Result<Self> {
+        let mut found = Log::new(identity);
+        found.journal.note_head(Head::Whole);
+        let mut walk = Walk::new(io, length, false);
+        walk.run(&mut found)?;
+        Ok(Self { walk, found })
     }
-    let mut found = by_frames(io, *log.identity(), length)?;
+
+    /// The operation that searches.
+    pub fn io(&self) -> Io<'a> {
+        self.walk.io
+    }
+
+    /// Identity of the file that is searched.
+    pub fn identity(&self) -> &Identity {
+        self.found.identity()
+    }
+
+    /// Walks over the frames that were appended meanwhile; `length` is the present one.
+    ///
+    /// # Errors
+    /// As [`by_frames`].
+    pub fn end(self, length: u64) -> Result<Log> {
+        let Self { walk, mut found } = self;
+        let io = walk.io;
+        Walk { length, window: Window::default(), ..walk }.run(&mut found)?;
+        found.journal.note_write();
+        look_behind(io, &mut found, length)?;
+        Ok(found)
+    }
+}
+
+/// Takes over what a search found in place of a log with a damaged index, unless it found fewer
+/// frames.
+pub fn in_place_of(log: &Log, mut found: Log, io: Io<'_>) -> Option<Log> {
     if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
-        return Ok(None);
+        return None;
     }
     tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
     found.commits = log.commits.anew(found.commits);
     found.journal.note_head(log.journal.head());
-    Ok(Some(found))
+    Some(found)
+}
+
+/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
+/// `None` if the index is intact, or the file was searched in vain before.
+fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
+    if !log.map.is_damaged() {
+        return Ok(None);
+    }
+    let search = || Ok(in_place_of(log, by_frames(io, *log.identity(), length)?, io));
+    io.settings.failed_searches.search(searched(io, log.identity())?, search)
+}
+
+/// The state of a file, for [`super::failed_searches::FailedSearches`].
+///
+/// # Errors
+/// Errors of reading the attributes of the file below.
+pub fn searched(io: Io<'_>, identity: &Identity) -> Result<Searched> {
+    let attr = io.lower.attr(io.request)?;
+    Ok(Searched { file_id: identity.file_id, length: attr.size, modified: attr.modified })
 }
 
 /// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and
@@ -314,7 +365,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the frame at an offset, if its header is valid and it fits into the file.
+    ///
+    /// # Errors
+    /// Errors of reading the file below; `EINTR` if the caller no longer waits.
     pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
+        self.io.request.cancellation.check()?;
         let header = self.get(at, identity.header_bytes())?;
         let Some(header) = header else { return Ok(None) };
         let frame = parse_mending(identity, &header, at).ok();

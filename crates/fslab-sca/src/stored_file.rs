@@ -4,6 +4,7 @@
 //! writers have it exclusively.
 
 mod classify;
+mod heal;
 mod steps;
 
 use std::ops::Range;
@@ -16,6 +17,7 @@ use fslab_vfs::{
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
+use super::close::closing_in_steps;
 use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
@@ -27,7 +29,6 @@ use super::pack::{self, Packed};
 use super::pre_encode::PreEncoded;
 use super::read_ahead::{ReadAhead, Slot};
 use super::reclaim_policy::Due;
-use super::recovery;
 use super::size_xattr::{self, Clean, Mark};
 use super::ticket::TicketQueue;
 use super::writer::check_range;
@@ -194,6 +195,10 @@ impl StoredFile {
 
     /// Makes sure that the file below is open for writing.
     pub fn make_writable(&self, request: &Request) -> Result<()> {
+        // A waiting writer would hold up all readers.
+        if self.state.read().is_writable {
+            return Ok(());
+        }
         let mut state = self.state.write();
         if state.is_writable {
             return Ok(());
@@ -208,16 +213,15 @@ impl StoredFile {
     /// Voids the mark now if the file is open for writing. Later it may be impossible: the user who
     /// opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
+        // The file may have been emptied and still have its old mark.
+        self.void_foreign_mark(request)?;
         let mut state = self.state.write();
         if state.is_closed || !state.is_writable {
             return Ok(());
         }
-        match (&state.kind, state.mark) {
-            (Kind::Foreign, MarkState::Foreign) => Ok(()),
-            (Kind::Foreign, _) => state.mark_foreign(request),
-            // The file was emptied and still has its old mark.
-            (_, MarkState::Foreign | MarkState::Given) => state.void_mark(request),
-            (_, MarkState::Void) => Ok(()),
+        match &state.kind {
+            Kind::Foreign => state.mark_foreign(request),
+            _ => state.void_mark(request),
         }
     }
 
@@ -250,15 +254,6 @@ impl StoredFile {
             Kind::Foreign => None,
             Kind::Unread(clean) => Some(clean.file_size),
             Kind::Stored(log) => Some(log.size()),
-        }
-    }
-
-    /// Runs `work`. If it fails and the index is damaged, rebuilds the index from the frames and
-    /// runs it again. An operation that fails at the index has changed nothing.
-    fn healing<T>(&self, request: &Request, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(_) if self.state.write().heal(request, &self.settings)? => work(),
-            answer => answer,
         }
     }
 
@@ -326,44 +321,32 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        self.look_into(request)?;
-        let turn = self.turns.come();
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
-        let mut prepared = self.prepare(place, data)?;
-        turn.wait();
-        let mut write = || self.write_once(request, place, data, &mut prepared, options);
-        match self.healing(request, &mut write) {
+        let (_turn, prepared) = self.turns.in_order(|| self.prepare(place, data));
+        let mut prepared = prepared?;
+        let mut write = || {
+            self.change(request, |state| {
+                state.write(request, &self.settings, (place, data), &mut prepared, options)
+            })
+        };
+        match write() {
             Err(error) if is_full(&error) && self.make_room(request)? => write(),
             answer => answer,
         }
     }
 
-    fn write_once(
+    /// Locks the file, voids its marks where needed, and changes it with `work`. If the index is
+    /// damaged, rebuilds it and runs `work` again.
+    fn change<T>(
         &self,
         request: &Request,
-        place: Place,
-        data: &[u8],
-        prepared: &mut PreEncoded,
-        options: WriteOptions,
-    ) -> Result<usize> {
-        let mut state = self.to_be_changed(request)?;
-        if matches!(state.kind, Kind::Foreign) {
-            return state.write_foreign(request, place, data, options);
-        }
-        let offset = match place {
-            Place::At(offset) => offset,
-            Place::End => state.stored_size(),
-        };
-        if offset >= SIZE_MAX {
-            return Err(too_large());
-        }
-        let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        log.write(io, (offset, &data[..length]), prepared, options)?;
-        Ok(length)
+        mut work: impl FnMut(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        self.healing(request, || work(&mut *self.to_be_changed(request)?))
     }
 
-    /// Locks the file for a change. The place of the next frame is clear.
+    /// Locks the file for a change. The place of the next frame is clear, and an emptied file no
+    /// longer has a foreign mark.
     fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
         loop {
             self.look_into(request)?;
@@ -371,6 +354,11 @@ impl StoredFile {
             self.access_is_due.store(true, Ordering::Relaxed);
             match &state.kind {
                 Kind::Stored(log) if !log.journal.is_end_clear() => {}
+                Kind::Empty if state.mark == MarkState::Foreign => {
+                    drop(state);
+                    self.void_foreign_mark(request)?;
+                    continue;
+                }
                 _ => return Ok(state),
             }
             drop(state);
@@ -378,6 +366,28 @@ impl StoredFile {
             let _turn = file.turn();
             unless_gone(clear_end(&file))?;
         }
+    }
+
+    /// Voids the mark of a foreign file that was emptied, and makes that durable: the mark would be
+    /// trusted whatever is written next.
+    fn void_foreign_mark(&self, request: &Request) -> Result<()> {
+        let is_foreign =
+            |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;
+        let lower = {
+            let state = self.state.read();
+            if !is_foreign(&state) {
+                return Ok(());
+            }
+            size_xattr::write(&*self.fs, request, state.lower.ino, &Mark::Dirty)?;
+            state.lower.clone()
+        };
+        // Without the lock, because the disk may be slow.
+        lower.sync(request, false)?;
+        let mut state = self.state.write();
+        if is_foreign(&state) {
+            state.mark = MarkState::Void;
+        }
+        Ok(())
     }
 
     /// Maintenance that the last changes made due.
@@ -446,8 +456,7 @@ impl StoredFile {
             self.access_is_due.store(true, Ordering::Relaxed);
             return state.empty(request, kill_set_id);
         }
-        self.healing(request, || {
-            let mut state = self.to_be_changed(request)?;
+        self.change(request, |state| {
             if matches!(state.kind, Kind::Foreign) {
                 state.mark_foreign(request)?;
                 return state.lower.truncate(request, size);
@@ -470,37 +479,9 @@ impl StoredFile {
     ) -> Result<()> {
         check_range(offset, length)?;
         check_mode(mode)?;
-        self.healing(request, || self.fallocate_once(request, (offset, length), mode))
-    }
-
-    fn fallocate_once(
-        &self,
-        request: &Request,
-        (offset, length): (u64, u64),
-        mode: FallocateMode,
-    ) -> Result<()> {
-        let mut state = self.to_be_changed(request)?;
-        if matches!(state.kind, Kind::Foreign) {
-            state.mark_foreign(request)?;
-            let lower = &state.lower;
-            return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
-        }
-        let kill_set_id = !set_id::may_keep(request);
-        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
-        let (before, end) = (state.stored_size(), offset + length);
-        let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
-        let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
-        if zeroes && offset < before {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            log.zero(io, offset, length, options)?;
-        }
-        if extends {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            log.set_size(io, end, options)?;
-        } else {
-            state.lower.touch(request, kill_set_id)?;
-        }
-        Ok(())
+        self.change(request, |state| {
+            state.fallocate(request, &self.settings, (offset, length), mode)
+        })
     }
 
     /// Returns the offset of the next data or hole.
@@ -545,7 +526,12 @@ impl StoredFile {
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
         // This runs for every file; healing keeps a damaged index from being found again each time.
-        if !self.healing(request, || self.gains_by_packing(request))? {
+        let gains = || {
+            let file = self.in_steps(request);
+            let gains = file.map_or(Ok(false), |file| pack::gains_by_packing(&file));
+            Ok(unless_gone(gains)?.unwrap_or(false))
+        };
+        if !self.healing(request, gains)? {
             return Ok(Packed::Already);
         }
         let Some(_alone) = self.packing.try_lock() else { return Ok(Packed::GivenUp) };
@@ -553,37 +539,38 @@ impl StoredFile {
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
 
-    fn gains_by_packing(&self, request: &Request) -> Result<bool> {
-        let state = self.state.read();
-        let io = state.io(request, &self.settings);
-        match &state.kind {
-            Kind::Stored(log) => log.gains_by_packing(io),
-            Kind::Empty | Kind::Foreign | Kind::Unread(_) => Ok(false),
-        }
-    }
-
     /// Leaves the file in order. Called when a writer closes the file, and by its last user.
     pub fn settle(&self, request: &Request) -> Result<()> {
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
-        let State { lower, kind, is_writable, mark, is_believed, is_closed, .. } = &mut *state;
-        if *is_closed {
-            return Ok(());
-        }
-        let io = Io::new(lower, request, &self.settings);
-        let Kind::Stored(log) = kind else { return Ok(()) };
-        if *is_writable && *mark == MarkState::Void && log.journal.has_head() {
+        if state.was_changed() {
+            let (io, log) = state.io_and_log(request, &self.settings)?;
             log.settle(io)?;
+            if log.missing_closing().is_some() {
+                drop(state);
+                self.write_closing(request)?;
+                state = self.state.write();
+            }
         }
-        if !self.settings.size_xattr || *is_believed || !log.is_whole() {
+        state.keep_size(request, &self.settings);
+        Ok(())
+    }
+
+    /// Ends a packed file as its format requires, unless it is changed meanwhile.
+    fn write_closing(&self, request: &Request) -> Result<()> {
+        let Some(file) = self.in_steps(request) else { return Ok(()) };
+        let Some((table, sequence)) = unless_gone(closing_in_steps(&file))?.flatten() else {
+            return Ok(());
+        };
+        let mut state = self.state.write();
+        if !state.was_changed() {
             return Ok(());
         }
-        match size_xattr::write(&*self.fs, request, lower.ino, &clean_mark(io, log)) {
-            Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
-            // The previous mark is void, so the size is determined from the frames.
-            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
-        }
-        Ok(())
+        let (io, log) = state.io_and_log(request, &self.settings)?;
+        let is_same = log.identity().file_id == file.file_id
+            && log.journal.sequence() == sequence
+            && log.missing_closing().is_some();
+        if is_same { log.write_closing(io, &table) } else { Ok(()) }
     }
 
     /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file
@@ -591,9 +578,7 @@ impl StoredFile {
     fn give_back_at_close(&self, request: &Request) -> Result<()> {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return Ok(()) };
-        let was_changed =
-            state.is_writable && state.mark == MarkState::Void && log.journal.has_head();
-        if state.is_closed || !was_changed {
+        if !state.was_changed() {
             return Ok(());
         }
         let is_to_be_packed =
@@ -629,29 +614,43 @@ impl State {
         Io::new(&self.lower, request, settings)
     }
 
-    fn stored_size(&self) -> u64 {
-        if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
+    /// The stored file, for a change that needs no void mark.
+    fn io_and_log<'a>(
+        &'a mut self,
+        request: &'a Request,
+        settings: &'a Settings,
+    ) -> Result<(Io<'a>, &'a mut Log)> {
+        let io = Io::new(&self.lower, request, settings);
+        match &mut self.kind {
+            Kind::Stored(log) => Ok((io, log)),
+            // Foreign files are written elsewhere.
+            _ => Err(Errno::IO.into()),
+        }
     }
 
-    /// Replaces a damaged index with one built from the frames; returns whether it did.
-    fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
-        let Kind::Stored(log) = &self.kind else { return Ok(false) };
-        // The walk over the frames may find the superseded content, which is about to be cut off.
-        if log.journal.is_superseding() || self.heal_has_failed {
-            return Ok(false);
+    /// Whether a stored file in use was changed since it got its mark.
+    fn was_changed(&self) -> bool {
+        let Kind::Stored(log) = &self.kind else { return false };
+        let is_marked = self.mark != MarkState::Void;
+        !self.is_closed && self.is_writable && !is_marked && log.journal.has_head()
+    }
+
+    /// Keeps the size of a stored file in order in its xattr.
+    fn keep_size(&mut self, request: &Request, settings: &Settings) {
+        let Kind::Stored(log) = &self.kind else { return };
+        if self.is_closed || !settings.size_xattr || self.is_believed || !log.is_whole() {
+            return;
         }
-        let io = Io::new(&self.lower, request, settings);
-        if !log.map.is_damaged() {
-            return Ok(false);
+        let mark = clean_mark(Io::new(&self.lower, request, settings), log);
+        match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
+            Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
+            // The previous mark is void, so the size is determined from the frames.
+            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
-        let found = recovery::without_index(io, log, self.lower.length(request)?)?;
-        let healed = found.filter(|healed| healed.size() == log.size());
-        let is_healed = healed.is_some();
-        self.heal_has_failed = !is_healed;
-        if let Some(healed) = healed {
-            self.kind = Kind::Stored(Box::new(healed));
-        }
-        Ok(is_healed)
+    }
+
+    fn stored_size(&self) -> u64 {
+        if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
     }
 
     /// Returns the stored file for a change, and voids its mark first.
@@ -669,12 +668,7 @@ impl State {
             };
             self.kind = Kind::Stored(Box::new(Log::new(identity)));
         }
-        let io = Io::new(&self.lower, request, settings);
-        match &mut self.kind {
-            Kind::Stored(log) => Ok((io, log)),
-            // Foreign files are written elsewhere.
-            _ => Err(Errno::IO.into()),
-        }
+        self.io_and_log(request, settings)
     }
 
     fn empty(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
@@ -687,26 +681,23 @@ impl State {
     fn empty_below(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
         // The mark of a foreign file stays until a stored file is begun. If this call fails or
         // nothing is written after it, the file must still be known as foreign.
-        if self.mark != MarkState::Foreign {
-            self.void_mark(request)?;
-        }
+        self.void_mark(request)?;
         self.lower.empty(request, kill_set_id)?;
         (self.kind, self.heal_has_failed) = (Kind::Empty, false);
         Ok(())
     }
 
-    /// Voids the mark, if there is a valid one. If that fails, the file must not be changed.
+    /// Voids the size mark, if there is a valid one. If that fails, the file must not be changed.
     ///
     /// A size mark is trusted only for a file of the length that it records. Thus appended data
-    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length.
+    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length (see
+    /// [`StoredFile::void_foreign_mark`]).
     fn void_mark(&mut self, request: &Request) -> Result<()> {
-        if self.mark != MarkState::Void {
+        if self.mark == MarkState::Given {
             size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
+            self.mark = MarkState::Void;
         }
-        if self.mark == MarkState::Foreign {
-            self.lower.sync(request, false)?;
-        }
-        (self.mark, self.is_believed) = (MarkState::Void, false);
+        self.is_believed = false;
         Ok(())
     }
 
@@ -722,6 +713,61 @@ impl State {
         }
         self.mark = MarkState::Foreign;
         Ok(())
+    }
+
+    fn fallocate(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        (offset, length): (u64, u64),
+        mode: FallocateMode,
+    ) -> Result<()> {
+        if matches!(self.kind, Kind::Foreign) {
+            self.mark_foreign(request)?;
+            let lower = &self.lower;
+            return lower.fs.fallocate(request, lower.ino, lower.handle, offset, length, mode);
+        }
+        let kill_set_id = !set_id::may_keep(request);
+        let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
+        let (before, end) = (self.stored_size(), offset + length);
+        let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
+        let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
+        if zeroes && offset < before {
+            let (io, log) = self.begin_change(request, settings)?;
+            log.zero(io, offset, length, options)?;
+        }
+        if extends {
+            let (io, log) = self.begin_change(request, settings)?;
+            log.set_size(io, end, options)?;
+        } else {
+            self.lower.touch(request, kill_set_id)?;
+        }
+        Ok(())
+    }
+
+    /// Writes as much of `data` as possible, at least one byte.
+    fn write(
+        &mut self,
+        request: &Request,
+        settings: &Settings,
+        (place, data): (Place, &[u8]),
+        prepared: &mut PreEncoded,
+        options: WriteOptions,
+    ) -> Result<usize> {
+        if matches!(self.kind, Kind::Foreign) {
+            return self.write_foreign(request, place, data, options);
+        }
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => self.stored_size(),
+        };
+        if offset >= SIZE_MAX {
+            return Err(too_large());
+        }
+        let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
+        let (io, log) = self.begin_change(request, settings)?;
+        log.write(io, (offset, &data[..length]), prepared, options)?;
+        Ok(length)
     }
 
     fn write_foreign(

@@ -24,8 +24,17 @@ pub struct Ticket<'a> {
 }
 
 impl TicketQueue {
+    /// Takes the last place, runs `prepare`, and waits for all earlier tickets to be released.
+    /// Returns the ticket with the result.
+    pub fn in_order<T>(&self, prepare: impl FnOnce() -> T) -> (Ticket<'_>, T) {
+        let ticket = self.come();
+        let prepared = prepare();
+        ticket.wait();
+        (ticket, prepared)
+    }
+
     /// Takes the last place.
-    pub fn come(&self) -> Ticket<'_> {
+    fn come(&self) -> Ticket<'_> {
         let mut present = self.present.lock();
         let number = present.next;
         present.next += 1;
@@ -36,7 +45,7 @@ impl TicketQueue {
 
 impl Ticket<'_> {
     /// Waits for all earlier tickets to be released.
-    pub fn wait(&self) {
+    fn wait(&self) {
         let mut present = self.turns.present.lock();
         while present.numbers.front() != Some(&self.number) {
             self.turns.changed.wait(&mut present);
@@ -74,6 +83,6 @@ mod tests {
             drop(first);
         });
         assert_eq!(*acted.lock(), [1, 3]);
-        turns.come().wait();
+        assert_eq!(turns.in_order(|| 4).1, 4);
     }
 }

@@ -318,3 +318,6 @@ pub fn check_range(offset: u64, length: u64) -> Result<u64> {
     }
     offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or_else(too_large)
 }
+
+#[cfg(test)]
+mod tests;

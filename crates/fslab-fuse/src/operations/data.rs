@@ -1,12 +1,20 @@
 //! Requests about the bytes of open files.
 
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::Builder;
+
 use fslab_vfs::{Errno, Error, FallocateMode, Ino, Request, Result, WriteOptions};
 use rustix::fs::OFlags;
 
 use crate::job::{Answer, Job};
+use crate::notifications::write_back;
+use crate::passthrough::CachedOpens;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};
+use crate::reply::send_later;
 use crate::server::Server;
 
 /// Maximum bytes of one copy request; callers request the rest. A copy by the file system below
@@ -38,6 +46,9 @@ impl Server {
             let (offset, left) = (offset + done as u64, &data[done..]);
             self.file_system.write(&job.request, ino, open, offset, left, options)
         };
+        let is_direct = is_direct(&wanted);
+        let cached =
+            if is_direct { self.backing.cached_opens(ino) } else { CachedOpens::default() };
         let before = match options.append {
             true => self.appended_before(job, ino, open, data)?,
             false => 0,
@@ -51,8 +62,48 @@ impl Server {
             before + write(before)?
         };
         // At most the number of bytes given, which has 32 bits.
-        job.output.put(&WriteOut { size: count as u32, padding: 0 });
+        let written = WriteOut { size: count as u32, padding: 0 };
+        // A reader may have opened and closed the file since the beginning.
+        if is_direct && (cached.0 > 0 || self.backing.cached_opens(ino) != cached) {
+            return Ok(self.answer_without_pages(job, offset..offset + count as u64, written));
+        }
+        job.output.put(&written);
         Ok(Answer::Now)
+    }
+
+    /// Answers a direct write once the kernel holds no page of its range. The kernel drops these
+    /// pages before the write, but not again after an asynchronous one, and a page that was read
+    /// meanwhile has the old bytes.
+    ///
+    /// Dropping pages waits for their readers, for which the threads of the mount must be free.
+    fn answer_without_pages(
+        &self,
+        job: &mut Job<'_>,
+        range: Range<u64>,
+        written: WriteOut,
+    ) -> Answer {
+        let (transport, ino) = (Arc::clone(&self.transport), job.ino());
+        let drop_pages = move || {
+            if let Err(error) = write_back(&*transport, ino, range) {
+                tracing::warn!(%error, "the kernel keeps pages that are older than a write");
+            }
+        };
+        if let Some(later) = job.later {
+            let (later, header, drop_pages) =
+                (Arc::clone(later), job.incoming.header, drop_pages.clone());
+            let answer = move || {
+                drop_pages();
+                Ok(written)
+            };
+            let work = move || send_later(&*later, Opcode::Write, header, answer);
+            match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
+                Ok(_) => return Answer::Later,
+                Err(error) => tracing::warn!(%error, "no thread to drop pages"),
+            }
+        }
+        drop_pages();
+        job.output.put(&written);
+        Answer::Now
     }
 
     fn note_failed(&self, job: &Job<'_>, error: &Error) {
@@ -74,8 +125,7 @@ impl Server {
     /// handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
-        let has_place =
-            is_from_cache(wanted) || flags.contains(OFlags::DIRECT) || self.granted.writeback();
+        let has_place = is_from_cache(wanted) || is_direct(wanted) || self.granted.writeback();
         WriteOptions {
             kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
             append: flags.contains(OFlags::APPEND) && !has_place,
@@ -137,6 +187,11 @@ fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<us
 /// Whether a write contains pages of the kernel's cache.
 fn is_from_cache(wanted: &WriteIn) -> bool {
     wanted.write_flags & WRITE_CACHE != 0
+}
+
+/// Whether a write bypasses the kernel's cache.
+fn is_direct(wanted: &WriteIn) -> bool {
+    !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
 }
 
 /// Refuses a write of zero bytes without an error, because repeating it would never end.

@@ -1,17 +1,20 @@
 //! The kernel's caches, and the notifications that invalidate them.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_fuse::MountOptions;
-use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name};
+use fslab_sys::io_ring::{Direction, Ring};
+use fslab_vfs::{FileSystem, Handle, Ino, KernelCache, MemFs, Name, Request, Result, WriteOptions};
 use fslab_vfs_testing::skip::skip;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 
-use crate::support::{Mounted, believing, find, rewrite, root, soon};
+use crate::support::{Mounted, believing, find, make, rewrite, root, soon};
 
 /// Keeps the cache that it must notify of changes.
 #[derive(Default)]
@@ -205,4 +208,64 @@ fn birth_times_and_unnamed_files_are_served() {
     assert_eq!(&buffer, b"nameless");
     drop(unnamed);
     mounted.end();
+}
+
+/// A file system whose writes are served until the test lets them end.
+#[derive(Default)]
+struct Served {
+    inner: MemFs,
+    has_begun: AtomicBool,
+    may_end: AtomicBool,
+}
+
+impl FileSystem for Served {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.has_begun.store(true, Ordering::SeqCst);
+        soon("the write may end", || self.may_end.load(Ordering::SeqCst));
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
+}
+
+/// The kernel drops the pages of a range before it sends an asynchronous direct write, and not
+/// again when the write ends. A page that is read meanwhile has the old bytes.
+#[test]
+fn no_page_is_older_than_an_asynchronous_direct_write_that_returned() {
+    let test = "caching::no_page_is_older_than_an_asynchronous_direct_write_that_returned";
+    for writeback in [false, true] {
+        let served = Arc::new(Served::default());
+        let options = MountOptions { writeback, ..believing() };
+        let Some(mounted) = Mounted::new(test, served.clone(), &options) else { return };
+        make(&served.inner, Ino::ROOT, "file", &[1; 8192]).unwrap();
+        let path = mounted.path().join("file");
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let writer = OpenOptions::new().write(true).custom_flags(direct).open(&path).unwrap();
+        let reader = File::open(&path).unwrap();
+        let mut ring = Ring::new(1, 4096).unwrap();
+        ring.buffer(0).unwrap().fill(2);
+        ring.submit(0, writer.as_fd(), Direction::Write, 0).unwrap();
+        soon("the write is served", || served.has_begun.load(Ordering::SeqCst));
+        let mut pages = [0; 8192];
+        reader.read_exact_at(&mut pages, 0).unwrap();
+        assert!(pages == [1; 8192], "writeback: {writeback}");
+        served.may_end.store(true, Ordering::SeqCst);
+        ring.wait(None).unwrap();
+        assert_eq!(ring.take().unwrap().result.unwrap(), 4096);
+        reader.read_exact_at(&mut pages, 0).unwrap();
+        assert!(pages[..4096] == [2; 4096], "writeback: {writeback}: older than a write");
+        assert!(pages[4096..] == [1; 4096], "writeback: {writeback}");
+        drop((writer, reader));
+        mounted.end();
+    }
 }

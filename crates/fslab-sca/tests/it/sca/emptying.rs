@@ -25,6 +25,23 @@ fn emptying_reads_and_syncs_nothing() {
     assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
+/// A kernel without ATOMIC_O_TRUNC opens a file first and then empties it.
+#[test]
+fn emptying_an_open_file_reads_and_syncs_nothing() {
+    let below = Below::new();
+    let failing = Failing::over(&below, LAYER, "");
+    write_file(&*failing.fs, "file", &text(5000));
+    let client = Client::new(&*failing.fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    failing.by("read error EIO\nfsync error EIO");
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.truncate(0).unwrap();
+    file.write_all(0, b"new").unwrap();
+    file.close().unwrap();
+    failing.by("");
+    assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
+}
+
 /// A failed sync may lose the change of its mark.
 #[test]
 fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided() {

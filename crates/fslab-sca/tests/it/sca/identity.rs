@@ -220,7 +220,8 @@ fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
         }
         12 => {
             let (mut content, mark) = stored(&text(size));
-            content[..1200].fill(0xEE);
+            let head = content.len().min(1200);
+            content[..head].fill(0xEE);
             (content, named(mark))
         }
         _ => ([vec![0; 1024], text(size)].concat(), BTreeMap::new()),
@@ -281,6 +282,11 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
         }
         client.chown(ino, *owner, *owner).unwrap();
         client.chmod(ino, *mode).unwrap();
+        // A chown or a write removes a capability.
+        if *xattrs == 1 {
+            client.setxattr(ino, "security.capability", &random(9, 20)).unwrap();
+            client.setxattr(ino, "trusted.x", &random(8, 50)).unwrap();
+        }
         if *xattrs == 2 {
             client.setxattr(ino, "system.posix_acl_access", &acl()).unwrap();
         }

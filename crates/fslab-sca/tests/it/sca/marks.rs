@@ -98,7 +98,7 @@ fn a_session_ends_though_a_file_can_not_be_left_in_order() {
     let client = Client::new(&*failing.fs);
     let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
     let files = NAMES.map(make);
-    files.iter().for_each(|file| file.write_all(0, &text(1000)).unwrap());
+    files.iter().for_each(|file| file.write_all(0, &text(5000)).unwrap());
     failing.by("setattr on bad error EIO");
     assert_eq!(failing.fs.shutdown().unwrap_err().errno(), Errno::IO);
     let lower = Client::new(&*below.fs);

@@ -1,11 +1,13 @@
 //! The memory of a file in use and the reads to open it are bounded for any operation.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_vfs::{
-    FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo, WriteOptions,
+    Call, Cancellation, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, Intercepted, MemFs,
+    Name, OpenMode, Opened, Operation, Outcome, Request, Result, SeekTo, Watch, WriteOptions,
 };
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
@@ -25,6 +27,8 @@ struct Counting {
     writes: AtomicU64,
     bytes_read: AtomicU64,
     reads: Mutex<HashMap<u64, u64>>,
+    /// Offsets that can't be read.
+    bad: Mutex<Range<u64>>,
 }
 
 impl FileSystem for Counting {
@@ -59,6 +63,10 @@ impl FileSystem for Counting {
         buffer: &mut [u8],
     ) -> Result<usize> {
         *self.reads.lock().entry(offset).or_default() += 1;
+        let bad = self.bad.lock().clone();
+        if offset < bad.end && bad.start < offset + buffer.len() as u64 {
+            return Err(Errno::IO.into());
+        }
         let count = self.inner.read(request, ino, handle, offset, buffer)?;
         self.bytes_read.fetch_add(count as u64, Ordering::SeqCst);
         Ok(count)
@@ -175,6 +183,78 @@ fn what_can_not_be_healed_is_not_tried_again() {
     assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
 }
 
+/// A file whose walk over the frames ends at a sector that can't be read.
+fn with_a_bad_sector(below: &Arc<Counting>) -> Arc<dyn FileSystem> {
+    let layer = crate::layer("copy:chunk=4KiB,threads=1,cache=0,pack=off");
+    let mount = || layer.build(Arc::clone(below) as Arc<dyn FileSystem>).unwrap();
+    let fs = mount();
+    write_zeros(&*fs, 4 << 20);
+    fs.shutdown().unwrap();
+    // The first index page follows the last of 1024 chunks.
+    let page = 1024 + 1024 * (72 + 4096);
+    *below.bad.lock() = page..page + 512;
+    mount()
+}
+
+#[test]
+fn a_search_that_the_disk_ends_is_not_tried_again() {
+    let below = Arc::new(Counting::default());
+    let fs = with_a_bad_sector(&below);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let reads = [(); 3].map(|()| {
+        below.bytes_read.store(0, Ordering::SeqCst);
+        file.read(0, 10).unwrap_err();
+        below.bytes_read.load(Ordering::SeqCst)
+    });
+    assert!(reads[0] > 1 << 20, "nothing was searched: {reads:?}");
+    assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
+}
+
+/// Each `cat` of a damaged file opens it again.
+#[test]
+fn a_failed_search_is_remembered_when_the_file_is_opened_again() {
+    let below = Arc::new(Counting::default());
+    let fs = with_a_bad_sector(&below);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let read = || {
+        below.bytes_read.store(0, Ordering::SeqCst);
+        let file = client.open(ino, OpenMode::empty()).unwrap();
+        file.read(0, 10).unwrap_err();
+        file.close().unwrap();
+        below.bytes_read.load(Ordering::SeqCst)
+    };
+    let reads = [read(), read(), read()];
+    assert!(reads[0] > 1 << 20, "nothing was searched: {reads:?}");
+    assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
+    // A changed file is searched again.
+    *below.bad.lock() = 0..0;
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(4 << 20, b"more").unwrap();
+    writer.close().unwrap();
+    assert_eq!(read_file(&*fs, "file").unwrap().len(), (4 << 20) + 4);
+}
+
+/// A signalled reader does not search the rest of a large file; the next reader does.
+#[test]
+fn a_search_ends_when_its_reader_is_signalled() {
+    let below = Arc::new(Counting::default());
+    let fs = with_a_bad_sector(&below);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let signalled = Cancellation::new(Arc::new(AtomicU64::new(1)), 1);
+    let request = Request { cancellation: signalled, ..client.request() };
+    below.bytes_read.store(0, Ordering::SeqCst);
+    let answer = fs.read(&request, ino, file.handle, 0, &mut [0; 10]);
+    assert_eq!(answer.unwrap_err().errno(), Errno::INTR);
+    assert!(below.bytes_read.swap(0, Ordering::SeqCst) < 1 << 20, "all of it was searched");
+    assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
+    assert!(below.bytes_read.load(Ordering::SeqCst) > 1 << 20, "taken for a failed search");
+}
+
 /// Each log line takes a frame, and the next append reopens the file.
 #[test]
 fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
@@ -264,4 +344,50 @@ fn looking_for_a_hole_does_not_keep_the_index() {
     let most = below.reads.lock().values().copied().max();
     assert!(most > Some(1), "every page was read once, and kept");
     file.close().unwrap();
+}
+
+/// Counts the calls of a file system.
+struct Calls(Arc<AtomicU64>);
+
+impl Watch for Calls {
+    type Begun = ();
+
+    fn begin(&self, call: &Call<'_>) {
+        self.0.fetch_add(u64::from(call.operation() != Operation::Forget), Ordering::SeqCst);
+    }
+
+    fn end(&self, (): (), _: Option<&Request>, _: &Call<'_>, _: &Outcome<'_>) {}
+
+    fn opened(&self, _: &mut Opened) {}
+}
+
+/// Calls below a layer to create a file, write two bytes and close it, as a kernel sends them.
+fn calls_to_create(layer: &str) -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let interceptor = Calls(Arc::clone(&count));
+    let below = Intercepted { inner: Arc::new(MemFs::default()), interceptor };
+    let fs = crate::layer(layer).build(Arc::new(below)).unwrap();
+    let client = Client::new(&*fs);
+    count.store(0, Ordering::SeqCst);
+    let request = client.request();
+    let name = Name::new("file".as_ref()).unwrap();
+    let mode = OpenMode::READ_WRITE | OpenMode::EXCLUSIVE;
+    let made = fs.create(&request, Ino::ROOT, name, 0o644, mode);
+    let (Entry { attr, .. }, Opened { handle, .. }) = made.unwrap();
+    fs.write(&request, attr.ino, handle, 0, b"a\n", WriteOptions::default()).unwrap();
+    // `null` declines a flush.
+    if layer != "null" {
+        fs.flush(&request, attr.ino, handle).unwrap();
+    }
+    fs.release(&request, attr.ino, handle).unwrap();
+    count.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_small_file_takes_at_most_twice_the_calls_of_null() {
+    let null = calls_to_create("null");
+    for codec in super::below::CODECS {
+        let calls = calls_to_create(codec);
+        assert!(calls <= 2 * null, "{codec}: {calls} calls, null {null}");
+    }
 }

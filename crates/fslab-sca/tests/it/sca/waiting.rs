@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
 use fslab_vfs_testing::client::Client;
 use parking_lot::{Condvar, Mutex};
 
-use super::below::{Below, Failing, random, text, write_file};
+use super::below::{Below, Failing, random, read_file, text, write_file};
 
 /// A slow disk: syncs or releases block until the gate is opened.
 #[derive(Default)]
@@ -16,6 +17,12 @@ struct Slow {
     inner: MemFs,
     holds_syncs: AtomicBool,
     holds_releases: AtomicBool,
+    /// Holds the reads of the thread with this name.
+    holds_reads_of: Mutex<Option<&'static str>>,
+    /// Reads of fewer bytes pass.
+    held_bytes_min: AtomicU64,
+    /// Number of calls that pass before one is held.
+    passes: AtomicU64,
     waiting: AtomicU64,
     gate: Mutex<bool>,
     opened: Condvar,
@@ -23,7 +30,14 @@ struct Slow {
 
 impl Slow {
     fn pass(&self, holds: &AtomicBool) {
-        if !holds.load(Ordering::SeqCst) {
+        if holds.load(Ordering::SeqCst) {
+            self.wait();
+        }
+    }
+
+    fn wait(&self) {
+        let one_less = |left: u64| left.checked_sub(1);
+        if self.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             return;
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -35,7 +49,9 @@ impl Slow {
 
     /// Waits until a thread waits for the disk.
     fn wait_for_a_waiter(&self) {
+        let start = Instant::now();
         while self.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing waits for the disk");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -60,7 +76,26 @@ impl FileSystem for Slow {
         self.pass(&self.holds_releases);
         self.inner.release(request, ino, handle)
     }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let held = *self.holds_reads_of.lock();
+        let is_large = buffer.len() as u64 >= self.held_bytes_min.load(Ordering::SeqCst);
+        if is_large && held.is_some() && held == std::thread::current().name() {
+            self.wait();
+        }
+        self.inner.read(request, ino, handle, offset, buffer)
+    }
 }
+
+/// Name of the thread that waits for the disk.
+const SLOW: &str = "slow";
 
 fn mounted(layer: &str) -> (Arc<Slow>, Arc<dyn FileSystem>) {
     let below = Arc::new(Slow::default());
@@ -73,7 +108,7 @@ fn mounted(layer: &str) -> (Arc<Slow>, Arc<dyn FileSystem>) {
 fn beside(below: &Slow, slow: impl FnOnce() + Send, quick: impl FnOnce() + Send) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(slow);
+        Builder::new().name(SLOW.to_owned()).spawn_scoped(scope, slow).unwrap();
         below.wait_for_a_waiter();
         let quick = scope.spawn(|| {
             quick();
@@ -152,6 +187,161 @@ fn nobody_waits_for_packing() {
     below.holds_syncs.store(true, Ordering::SeqCst);
     beside(&below, || file.close().unwrap(), || use_otherwise(&*fs, "file", &data));
     fs.shutdown().unwrap();
+}
+
+/// Holds each sync of packing and of the cleaning for which a write waits, one after another.
+#[test]
+fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
+    for (layer, syncs) in [
+        ("zstd:chunk=4KiB,garbage=4KiB,pack-after=1ms", 6),
+        ("copy:chunk=4KiB,garbage=4KiB,pack=off", 5),
+    ] {
+        for passes in 0..syncs {
+            let (below, fs) = mounted(layer);
+            let data = text(400_000);
+            write_file(&*fs, "file", &data);
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            below.passes.store(passes, Ordering::SeqCst);
+            below.holds_syncs.store(true, Ordering::SeqCst);
+            let slow = || {
+                for round in 0..4 {
+                    for start in (0..data.len()).step_by(7000 - round) {
+                        let end = data.len().min(start + 100);
+                        file.write_all(start as u64, &data[start..end]).unwrap();
+                    }
+                }
+                file.close().unwrap();
+            };
+            let opened = Mutex::new(None);
+            let look = || {
+                *opened.lock() = Some(look_at(&*fs, data.len()));
+                let client = Client::new(&*fs);
+                let reader = client.open(ino, OpenMode::empty()).unwrap();
+                assert!(reader.read(0, data.len()).unwrap() == data);
+                reader.close().unwrap();
+                client.unlink(Ino::ROOT, "file").unwrap();
+            };
+            beside(&below, slow, look);
+            // Closing a changed file may free space, which waits for the disk.
+            let handle = opened.into_inner().unwrap();
+            fs.release(&client.request(), ino, handle).unwrap();
+            fs.shutdown().unwrap();
+        }
+    }
+}
+
+/// Uses of a large file while a thread reads its index or frames. Returns a handle.
+fn look_at(fs: &dyn FileSystem, size: usize) -> Handle {
+    let client = Client::new(fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let writer = fs.open(&client.request(), ino, OpenMode::READ_WRITE).unwrap();
+    assert_eq!(client.attr(ino).unwrap().size, size as u64);
+    writer.handle
+}
+
+/// Runs `slow`, which reads, and in parallel [`look_at`].
+fn look_beside(
+    below: &Slow,
+    slow: impl FnOnce() + Send,
+    (fs, ino, size): (&dyn FileSystem, Ino, usize),
+) {
+    let handle = Mutex::new(None);
+    beside(below, slow, || *handle.lock() = Some(look_at(fs, size)));
+    *below.holds_reads_of.lock() = None;
+    // Closing a changed file leaves it in order.
+    let client = Client::new(fs);
+    client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
+}
+
+/// Before a file is packed, the layout of all of it is read.
+#[test]
+fn nobody_waits_while_packing_looks_at_a_file() {
+    // Neither commits nor cleaning read; more index pages than stay in memory (128 of 512 KiB).
+    let (below, fs) = mounted("copy:chunk=4KiB,garbage=1GiB,pack-after=1ms");
+    let data = text(80 << 20);
+    write_file(&*fs, "file", &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    // Keeps the file open while it is packed.
+    let reader = client.open(ino, OpenMode::empty()).unwrap();
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(0, &data[..40 << 20]).unwrap();
+    // Nothing is due any more, and the frames to be joined have been read.
+    (0..2).for_each(|_| writer.fsync(false).unwrap());
+    *below.holds_reads_of.lock() = Some("reclaimer");
+    look_beside(&below, || writer.close().unwrap(), (&*fs, ino, data.len()));
+    reader.close().unwrap();
+    fs.shutdown().unwrap();
+}
+
+/// The seek table at the end of a large file lists all of its frames.
+#[test]
+fn nobody_waits_while_a_seek_table_is_made() {
+    let (below, fs) = mounted("zstd:chunk=4KiB,pack=off");
+    // Content that does not shrink, because a table may take only a part of what was written.
+    let data = random(5, 80 << 20);
+    let client = Client::new(&*fs);
+    let (attr, writer) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    for (number, piece) in data.chunks(1 << 20).enumerate() {
+        writer.write_all((number as u64) << 20, piece).unwrap();
+    }
+    writer.fsync(false).unwrap();
+    let reader = client.open(attr.ino, OpenMode::empty()).unwrap();
+    *below.holds_reads_of.lock() = Some(SLOW);
+    let flush = || client.subject().flush(&client.request(), attr.ino, writer.handle).unwrap();
+    look_beside(&below, flush, (&*fs, attr.ino, data.len()));
+    reader.close().unwrap();
+    writer.close().unwrap();
+    fs.shutdown().unwrap();
+    assert!(read_file(&*fs, "file").unwrap() == data);
+}
+
+/// The walk over all frames of a file whose index is damaged.
+#[test]
+fn nobody_waits_while_an_index_is_rebuilt() {
+    let (below, fs) = mounted("copy:chunk=4KiB,cache=0,pack=off");
+    let data = text(4 << 20);
+    write_file(&*fs, "file", &data);
+    fs.shutdown().unwrap();
+    let raw = Client::new(&below.inner);
+    let ino = raw.lookup(Ino::ROOT, "file").unwrap().ino;
+    let page = 1024 + 1024 * (72 + 4096);
+    raw.open(ino, OpenMode::READ_WRITE).unwrap().write_all(page + 200, &[0x55; 99]).unwrap();
+    let layer = crate::layer("copy:chunk=4KiB,cache=0,pack=off");
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let reader = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    *below.holds_reads_of.lock() = Some(SLOW);
+    // Only the walk reads so much at once.
+    let read = || assert!(reader.read(0, 4096).unwrap() == data[..4096]);
+    below.held_bytes_min.store(100_000, Ordering::SeqCst);
+    look_beside(&below, read, (&*fs, ino, data.len()));
+    assert!(read_file(&*fs, "file").unwrap() == data);
+}
+
+/// The first write to an emptied foreign file makes durable that it is no longer foreign.
+#[test]
+fn nobody_waits_while_a_foreign_mark_is_voided() {
+    let (below, fs) = mounted("copy:chunk=4KiB");
+    write_file(&below.inner, "file", &text(5000));
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(4990, b"changed").unwrap();
+    file.truncate(0).unwrap();
+    below.holds_syncs.store(true, Ordering::SeqCst);
+    let look = || {
+        let client = Client::new(&*fs);
+        assert_eq!(client.attr(ino).unwrap().size, 0);
+        client.open(ino, OpenMode::READ_WRITE).unwrap().close().unwrap();
+        client.unlink(Ino::ROOT, "file").unwrap();
+    };
+    beside(&below, || file.write_all(0, b"new").unwrap(), look);
+    assert_eq!(file.read(0, 10).unwrap(), b"new");
+    file.close().unwrap();
 }
 
 /// Only users of the same file wait for its closing.

@@ -1,0 +1,50 @@
+//! Remembers the files whose frames were searched in vain for the content of a damaged index.
+
+use fslab_vfs::{Errno, Result, Timestamp};
+use parking_lot::Mutex;
+
+/// Most files that are remembered, in 40 KiB.
+const FILES_MAX: usize = 1024;
+
+/// A file as it was when it was searched. A changed file is searched again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Searched {
+    pub file_id: u64,
+    /// Length of the stored file.
+    pub length: u64,
+    pub modified: Timestamp,
+}
+
+/// The failed searches of a mount.
+#[derive(Default)]
+pub struct FailedSearches(Mutex<Vec<Searched>>);
+
+impl FailedSearches {
+    /// Runs `search` unless it failed before, and remembers if it fails or finds nothing.
+    ///
+    /// # Errors
+    /// Errors of the search.
+    pub fn search<T>(
+        &self,
+        file: Searched,
+        search: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        if self.0.lock().contains(&file) {
+            return Ok(None);
+        }
+        let found = search();
+        // A caller who did not wait for the end tells nothing about the file.
+        let has_failed = match &found {
+            Ok(found) => found.is_none(),
+            Err(error) => error.errno() != Errno::INTR,
+        };
+        if has_failed {
+            let mut failed = self.0.lock();
+            if failed.len() >= FILES_MAX {
+                failed.clear();
+            }
+            failed.push(file);
+        }
+        found
+    }
+}
