@@ -201,8 +201,9 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// Returns the cells below a [`header`], for a row or (`of_machine`) for that of one of its
-/// machines. A machine has no verdict of its own, and a row of several machines has no figures.
+/// Returns the cells below a [`header`], for a row or (`of_machine`) for the row of one of its
+/// machines. The row of one machine has no verdicts and no noise floor. A row that combines several
+/// machines has ratios and verdicts, but no times.
 pub(super) fn cells(
     report: &Report,
     group: &Group,

@@ -166,7 +166,8 @@ pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
     Spread::of(&[logarithms(pairs, 2)?])?.half_width()
 }
 
-/// Of at least so many pairs.
+/// Returns the logarithms of the ratios; `None` for fewer than `least` pairs or a figure that is
+/// not positive.
 fn logarithms(pairs: &[(f64, f64)], least: usize) -> Option<Vec<f64>> {
     if pairs.len() < least || pairs.iter().any(|(target, base)| *target <= 0.0 || *base <= 0.0) {
         return None;

@@ -31,8 +31,9 @@ const IN_HEADER_BYTES: usize = 40;
 /// Bytes of the header of a reply, `struct fuse_out_header`.
 const OUT_HEADER_BYTES: usize = 16;
 
-/// Offset of the payload in an entry's memory: behind the page of the headers. A request's two
-/// headers are copied directly before its payload, so that it can be read as one slice.
+/// Offset of the payload in an entry's memory: after the page of the headers. The two request
+/// headers are copied to the bytes just in front of the payload, so that headers and payload form
+/// one slice.
 const PAYLOAD_START: usize = 4096;
 
 /// Memory that the payload of an idle entry may keep.

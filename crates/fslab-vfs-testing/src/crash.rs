@@ -62,8 +62,8 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a flush that returned. Of later writes and discards it
-//! keeps any sectors (of 512 bytes or more), in any order between two flushes. A sector is not
+//! A device keeps everything written before a flush that returned. It keeps any sectors (of 512
+//! bytes or more) of later writes and discards, in any order between two flushes. A sector is not
 //! torn.
 
 mod dependencies;

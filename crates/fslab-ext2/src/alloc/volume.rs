@@ -344,7 +344,7 @@ fn release(space: &mut MemorySpace, block: BlockNo) {
 }
 
 impl File {
-    /// Builds the request for up to `most` blocks from the end of a path on.
+    /// Builds the request for up to `most` blocks, starting at the file block that `path` leads to.
     fn request(
         &self,
         geometry: &Geometry,
