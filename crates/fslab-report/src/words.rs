@@ -230,7 +230,7 @@ pub(super) fn cells(
     cells
 }
 
-/// Describes what is proven about the cache; empty if no state was requested.
+/// Describes the proven state of the cache; empty if no state was requested.
 pub(super) fn cache(group: &Group, row: &Row) -> String {
     let state = match group.cache {
         CacheState::NotAsked => return String::new(),

@@ -21,7 +21,7 @@ pub struct Command {
     pub run: Vec<String>,
 }
 
-/// What a claim reads from a command's answer.
+/// The value that a claim reads from a command's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -152,7 +152,7 @@ impl Way {
 }
 
 impl Reading {
-    /// Returns what the command answered.
+    /// Returns the figures in the command's answer, or the reason why there are none.
     #[must_use]
     pub fn outcome(&self, answers: &Answers) -> Outcome {
         let answer = match answers.get(&self.from) {

@@ -150,8 +150,8 @@ impl FuseRing {
     }
 
     fn push(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what a command points to is this entry's own mapping, which lives as long as the
-        // ring, or is read while the command is submitted.
+        // SAFETY: a command points to this entry's own mapping, which lives as long as the ring, or
+        // to data that is read while the command is submitted.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(io::Error::other)
     }

@@ -140,7 +140,8 @@ pub trait Archive: Send + Sync {
         false
     }
 
-    /// Checks that it is still at its place. If it is not, no container counts as missing.
+    /// Checks that the archive is still at its location. If it is not, no container is reported as
+    /// missing.
     ///
     /// # Errors
     /// What was found at its place instead.

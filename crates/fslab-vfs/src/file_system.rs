@@ -317,7 +317,8 @@ pub trait FileSystem: Send + Sync {
         /// Called once when an open file is no longer used. Its handle is released even on error.
         release(ino: Ino, handle: Handle) -> ();
 
-        /// Makes a file durable; with `data_only`, only what is needed to read its contents.
+        /// Makes a file durable; with `data_only`, only its data and the metadata needed to read
+        /// it.
         fsync(ino: Ino, handle: Handle, data_only: bool) -> ();
 
         /// Opens a directory.

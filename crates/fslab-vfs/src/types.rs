@@ -204,11 +204,11 @@ impl Credentials {
     }
 }
 
-/// What a sender may know about a creation, besides ids and umask.
+/// Facts about a creation that a sender may know, in addition to ids and umask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
     /// The supplementary groups of the caller that matter: the directory's group, if the caller
-    /// belongs to it. `None` if the sender does not say; the groups are then those of
+    /// belongs to it. `None` if the sender does not state them; the groups are then those of
     /// [`Request::pid`].
     pub groups: Option<Vec<u32>>,
     /// Attributes (name and value) that security modules want on the new inode at its creation.
@@ -222,7 +222,7 @@ pub struct Creation {
 /// epoch, for read-only use.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Owner of what the request creates.
+    /// Owner of new inodes.
     pub credentials: Credentials,
     /// Thread id of the caller, 0 if unknown; used to find its supplementary groups.
     pub pid: u32,
