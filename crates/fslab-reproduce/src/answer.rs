@@ -206,7 +206,7 @@ impl Reading {
     }
 
     /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
-    /// perhaps a `value` in between; or a `value` alone, which is the result of one run and would
+    /// perhaps a `value` in between; or only a `value`, which is the result of one run and would
     /// differ in another.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);

@@ -27,7 +27,7 @@ const AS_CLEAR_MOST: u32 = 10;
 /// Smallest change of level that matters to a search for regressions, as a share.
 const CHANGE_LEAST: f64 = 0.02;
 
-/// Smallest number of figures on one side: fewer say nothing about its spread.
+/// Smallest number of figures on one side: fewer do not show its spread.
 const SIDE_LEAST: usize = 3;
 
 /// Smallest number of figures to search: fewer can't reach the required probability.

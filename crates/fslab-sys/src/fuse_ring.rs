@@ -95,7 +95,7 @@ impl std::fmt::Debug for FuseRing {
 }
 
 impl FuseRing {
-    /// Makes an entry for requests with at most this many bytes behind their headers; it is not yet
+    /// Makes an entry for requests with at most this many bytes after their headers; it is not yet
     /// registered.
     ///
     /// # Errors

@@ -230,7 +230,7 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// A file is left alone because it belongs to another user.
+    /// A file is skipped because it belongs to another user.
     #[error("{path}: belongs to another user; only root's tiers move others' files")]
     Foreign {
         /// The file.

@@ -106,7 +106,7 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().is_some_and(|inner| inner.can_resolve())
     }
 
-    /// Finds an inode by its number alone. A success counts as one lookup of the inode.
+    /// Finds an inode only by its number. A success counts as one lookup of the inode.
     ///
     /// The caller must compare the entry's generation, because the number may have been reused.
     ///
@@ -381,7 +381,7 @@ pub trait FileSystem: Send + Sync {
         /// Finds the next data or hole at or after `offset`.
         ///
         /// # Errors
-        /// `ENXIO` at or behind the end, and for data if only a hole follows.
+        /// `ENXIO` at or past the end, and for data if only a hole follows.
         lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
         /// Copies between two open files and returns the number of bytes copied. The caller must

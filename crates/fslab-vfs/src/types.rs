@@ -432,7 +432,7 @@ bitflags::bitflags! {
     /// What `fallocate` does to a range; the values are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct FallocateMode: u32 {
-        /// The size stays, even when the range ends behind it.
+        /// The size does not change, even if the range ends past it.
         const KEEP_SIZE = 0x01;
         /// The range becomes a hole; needs `KEEP_SIZE`.
         const PUNCH_HOLE = 0x02;

@@ -38,7 +38,7 @@ struct Tally {
     /// Paths of files that are in use or being changed. The next run may be able to handle them.
     /// A run may try to release a file several times.
     busy: HashSet<String>,
-    /// Files of other users, which an ordinary user's tier leaves alone.
+    /// Files of other users, which an ordinary user's tier skips.
     foreign: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Opens lower inodes by their number alone, after all other data about them was forgotten.
+//! Opens lower inodes only by their number, after all other data about them was dropped.
 //!
 //! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
 //! inode with a name is then below it. For a root further down this can't be verified. The kernel

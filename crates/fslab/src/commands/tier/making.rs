@@ -1,4 +1,4 @@
-//! Makes tiers: from a directory, by adding an archive, or from archives alone.
+//! Makes tiers: from a directory, by adding an archive, or only from archives.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
