@@ -89,7 +89,8 @@ impl fmt::Display for ContainerKey {
 impl FromStr for ContainerKey {
     type Err = ();
 
-    /// Anything that would not be written so is the name of something else.
+    /// Parses only names as this program writes them; any other name belongs to another kind of
+    /// object.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, rest) = [ContainerKind::Files, ContainerKind::Tree]
             .into_iter()

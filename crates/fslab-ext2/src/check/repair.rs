@@ -3,7 +3,7 @@
 //! - Invalid entries of directories are removed, or get the right kind.
 //! - After a damaged record, the rest of the block becomes free. A damaged index is dropped; the
 //!   directory becomes linear again.
-//! - `..`, link counts and sector counts are set to what was found.
+//! - `..`, link counts and sector counts are set to the values found.
 //! - Times of deletion are cleared for inodes in use and set for others. Fields of newer formats
 //!   become 0.
 //! - Files without a path are named `#NUMBER` in `lost+found`, which is made and grows as needed.

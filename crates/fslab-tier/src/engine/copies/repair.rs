@@ -77,7 +77,7 @@ impl Repair<'_> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // A copy of unknown length is read all the same.
+        // A copy of unknown length is read nevertheless.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
