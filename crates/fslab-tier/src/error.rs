@@ -88,12 +88,12 @@ pub enum Error {
         /// The actual finding, and a remedy.
         what: String,
     },
-    /// The machine lacks what an archive needs, such as credentials.
+    /// The machine lacks a requirement of an archive, such as credentials.
     #[error("{archive}: {what}")]
     Missing {
         /// The address of the archive.
         archive: String,
-        /// The missing part, and a remedy.
+        /// The missing requirement, and a remedy.
         what: String,
     },
     /// An archive on another machine does not answer as it should.

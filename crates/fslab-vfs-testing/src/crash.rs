@@ -57,8 +57,8 @@
 //!
 //! Set-id bits that a write clears implicitly are not recorded: a state has the last explicitly set
 //! permissions that survived. [`CrashFs::following_times`] records modification times, which
-//! survive like attributes: new bytes may have an old time. All other times are those of making the
-//! state.
+//! survive like attributes: new bytes may have an old time. All other times are the time at which
+//! the state was made.
 //!
 //! # What a device may keep
 //!

@@ -92,8 +92,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
-    /// Passes the cache to be notified of changes behind the mount. Called at most once, before the
-    /// first request.
+    /// Passes the cache to be notified of changes that were not made through the mount. Called at
+    /// most once, before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
@@ -106,7 +106,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().is_some_and(|inner| inner.can_resolve())
     }
 
-    /// Finds an inode only by its number. A success counts as one lookup of the inode.
+    /// Finds an inode of which only the number is known. A success counts as one lookup of the
+    /// inode.
     ///
     /// The caller must compare the entry's generation, because the number may have been reused.
     ///
@@ -192,8 +193,9 @@ pub trait FileSystem: Send + Sync {
     /// or its release. Other processes that open the file wait.
     ///
     /// # Errors
-    /// `EAGAIN` if the file is open or mapped elsewhere, even behind the mount. `EINVAL` or
-    /// `EOPNOTSUPP` if files can't be leased. `EACCES` if this user can't lease this file.
+    /// `EAGAIN` if the file is open or mapped elsewhere, even directly in the lower file system.
+    /// `EINVAL` or `EOPNOTSUPP` if files can't be leased. `EACCES` if this user can't lease this
+    /// file.
     fn take_lease(&self, ino: Ino, handle: Handle) -> Result<()> {
         forward!(self.take_lease(ino, handle))
     }

@@ -1,5 +1,5 @@
-//! Archiving the names and attributes of the whole tree, so that it can be rebuilt only from
-//! archives.
+//! Archiving the names and attributes of the whole tree, so that the archives are sufficient to
+//! rebuild it.
 //!
 //! The tree is an object like a file: its contents are entries, one after the other. It is written
 //! while the tree is in use. Files that are created or changed meanwhile are in the next archived

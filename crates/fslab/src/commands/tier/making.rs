@@ -1,4 +1,4 @@
-//! Makes tiers: from a directory, by adding an archive, or only from archives.
+//! Makes tiers: from a directory, by adding an archive, or from archives without other data.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
