@@ -14,13 +14,13 @@ pub const LEASE: &str = "lease";
 pub const EPOCHS: &str = "epochs/";
 /// Below this, marks of objects that are to be deleted.
 pub const DELETED: &str = "deleted/";
-/// Below this, objects that a probe wrote.
+/// Below this, what a probe wrote.
 pub const PROBES: &str = "probe/";
 /// Below these, containers.
 pub const CONTAINERS: [&str; 2] = ["files/", "trees/"];
 
-/// A writer's session. No two writers share one: each epoch is claimed once, and the nonce
-/// distinguishes the writers that try to claim it.
+/// A writer's session: no two share one, since an epoch is claimed once, and the nonce tells apart
+/// who claims it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
     /// Counts openings of the archive for writing.
@@ -36,19 +36,19 @@ pub struct ContainerKey {
     pub container: Container,
     /// The writer.
     pub session: Session,
-    /// Number of the object within the session.
+    /// Counts what the session wrote.
     pub number: u64,
 }
 
 impl ContainerKey {
-    /// The order of several objects with one container. The earliest one is valid. A new one
-    /// replaces it only after the new one was read back intact and the earlier one was deleted.
+    /// Of two objects with one container, the earlier one counts: a new one takes its place only
+    /// once it was read back whole and the earlier one was deleted.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.session.epoch, self.number, self.session.nonce)
     }
 }
 
-/// The beginning of the names of all objects with this container.
+/// What the names of all objects with a container begin with.
 pub fn begin_of((kind, id): Container) -> String {
     match kind {
         ContainerKind::Files => format!("{}{:02x}/{id}.", folder(kind), id.0[0]),
@@ -56,7 +56,7 @@ pub fn begin_of((kind, id): Container) -> String {
     }
 }
 
-/// The beginning of the names of all containers of a kind.
+/// What the names of all containers of a kind begin with.
 pub fn folder(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Files => CONTAINERS[0],
@@ -89,8 +89,7 @@ impl fmt::Display for ContainerKey {
 impl FromStr for ContainerKey {
     type Err = ();
 
-    /// Parses only names as this program writes them; any other name belongs to another kind of
-    /// object.
+    /// Anything that would not be written so is the name of something else.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, rest) = [ContainerKind::Files, ContainerKind::Tree]
             .into_iter()
