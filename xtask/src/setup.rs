@@ -37,7 +37,7 @@ pub struct Args {
     purpose: Purpose,
 }
 
-/// What a machine is set up for.
+/// The purpose for which a machine is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Purpose {
     /// `cargo xtask test`

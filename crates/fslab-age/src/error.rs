@@ -54,7 +54,7 @@ pub enum Error {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// The flaw, and what would be valid.
+        /// The flaw, and the valid values.
         what: String,
     },
     /// A record of an imported binary file is invalid.
@@ -70,7 +70,7 @@ pub enum Error {
     /// A parameter is invalid.
     #[error("{what}")]
     Parameter {
-        /// The flaw, and what would be valid.
+        /// The flaw, and the valid values.
         what: String,
     },
     /// A file of a workload is in a directory that does not exist, or in itself.
@@ -117,7 +117,7 @@ pub enum Error {
     Unfit {
         /// The file.
         path: PathBuf,
-        /// The reason, and what to do.
+        /// The reason, and a remedy.
         what: String,
     },
     /// A required program can't be started.

@@ -1,5 +1,5 @@
-//! Synthetic workloads from parameters and a seed: years of use, modelled on what is known about
-//! real ones.
+//! Synthetic workloads from parameters and a seed: years of use, modelled on published facts about
+//! real file systems.
 //!
 //! A profile is one file with a [`Profile`] and one line in [`PROFILES`]. Its numbers are data;
 //! [`Generator`] turns them into operations and reads neither clock nor file.

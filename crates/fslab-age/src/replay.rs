@@ -166,7 +166,7 @@ impl<'a> Replayer<'a> {
     }
 
     /// Whether an operation moves a directory. A checkpoint is always written before. Otherwise a
-    /// resumed replay could make the directory again at its old place, beside the moved one.
+    /// resumed replay could make the directory again at its old path, in addition to the moved one.
     fn moves_directory(&self, operation: &Operation) -> bool {
         let member = self.population.get(operation.file);
         operation.kind == OperationKind::Rename

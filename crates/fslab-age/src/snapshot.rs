@@ -99,8 +99,8 @@ enum Rows {
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that arrive in the order of snapshots. Of several entries with one inode (hard
-/// links), the first is kept.
+/// Writes entries that arrive in the order of snapshots. Keeps only the first of several entries
+/// with one inode (hard links).
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,
@@ -148,8 +148,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the file and returns the number of its entries. Of several entries with one inode
-    /// (hard links), the first is kept.
+    /// Writes the file and returns the number of its entries. Keeps only the first of several
+    /// entries with one inode (hard links).
     ///
     /// # Errors
     /// Errors of the system.

@@ -1,7 +1,7 @@
 //! Checks that must hold for any input, shared by fuzz targets and tests.
 //!
-//! The bytes are read as each kind of file that this crate reads. Random bytes are hardly ever a
-//! Parquet file, so they are also interpreted as rows of one: see `rows`.
+//! The bytes are read as each kind of file that this crate reads. Random bytes are almost never a
+//! Parquet file. So they are also interpreted as rows of one: see `rows`.
 
 mod rows;
 

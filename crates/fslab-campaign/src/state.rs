@@ -1,4 +1,4 @@
-//! The progress of a campaign, computed from its samples files alone.
+//! The progress of a campaign, computed only from its samples files.
 //!
 //! A block counts once, however often it was run. The attempt with the fewest failed cells counts,
 //! then the one with the fewest disturbed cells, then the earliest. So the choice does not depend

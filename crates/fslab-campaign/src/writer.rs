@@ -82,7 +82,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Returns a temporary name beside a file or directory that no other process uses.
+/// Returns a temporary path in the same directory; no other process uses this path.
 fn hidden(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let host = rustix::system::uname();

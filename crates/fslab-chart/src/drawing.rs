@@ -11,7 +11,7 @@ pub const MARGIN: f64 = 8.0;
 /// Pixels below the drawing, for the marks of the axis.
 pub const FOOT: f64 = 22.0;
 
-/// How a sample is marked, besides its position.
+/// The mark of a sample, in addition to its position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     /// The machine was busy with other work: a hollow dot.

@@ -1,4 +1,4 @@
-//! Rows of coloured stripes, such as a map of what lies where on a volume.
+//! Rows of coloured stripes, such as a map of the blocks of a volume.
 
 use crate::escape;
 

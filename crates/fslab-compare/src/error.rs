@@ -161,7 +161,7 @@ pub enum Error {
         #[source]
         source: rustix::io::Errno,
     },
-    /// The content of a file differs from what was written.
+    /// The content of a file differs from the written data.
     #[error(
         "{path}: the contents read back differ from those written \
          (CRC32C {found:#010x}, written {expected:#010x})"

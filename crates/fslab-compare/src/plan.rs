@@ -230,7 +230,7 @@ pub enum Over {
     /// The kernel's overlay with an empty upper directory; the value holds its mount options.
     Overlay(String),
     /// Nothing: the host's own engine serves the file system instead of the kernel. The value holds
-    /// the engine's options, as behind the `?` of a leaf.
+    /// the engine's options, written as after the `?` of a leaf.
     Engine(String),
 }
 

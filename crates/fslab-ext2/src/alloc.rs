@@ -2,8 +2,8 @@
 //!
 //! A [`Policy`] is asked for one placement at a time and returns a value. It sees the free space
 //! ([`Space`]) and the request's description of the file. It does no I/O of its own and changes
-//! only its own memory. The caller marks the returned blocks as in use before it asks again. What a
-//! policy remembers about a file is in a [`FileState`], which lives with the open file.
+//! only its own memory. The caller marks the returned blocks as in use before it asks again. The
+//! state of a policy for one file is a [`FileState`], which lives with the open file.
 //!
 //! ```text
 //! engine            policy

@@ -1,7 +1,8 @@
 //! The allocation policy of a volume, its view of the volume, and its state.
 //!
-//! The policy sees bitmaps in a form of their own, made when a group is first used and kept beside
-//! those in the cache: [`Bitmaps`]. Freed blocks that are not yet usable count as in use.
+//! The policy sees bitmaps in a form of their own, [`Bitmaps`]. They are made when a group is first
+//! used, and kept in addition to those in the cache. In them, freed blocks that are not yet usable
+//! are still marked as in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

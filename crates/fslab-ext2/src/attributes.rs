@@ -112,8 +112,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes what a change of content invalidates: file capabilities always, set-id bits unless
-    /// the caller may keep them.
+    /// Removes the privileges that a change of content invalidates. File capabilities are always
+    /// removed, set-id bits unless the caller may keep them.
     pub(crate) fn drop_privileges(
         &mut self,
         inode: &mut Inode,

@@ -193,7 +193,7 @@ impl BlockCache {
     }
 
     /// Changes a block. A block with an earlier role keeps it, and a directory block that waits for
-    /// others goes on waiting.
+    /// others continues to wait.
     pub fn modify<R>(
         &mut self,
         block: BlockNo,
@@ -267,7 +267,7 @@ impl BlockCache {
         }
     }
 
-    /// Replaces a block by zeros, whatever it held. It will be written in the first turn.
+    /// Replaces the contents of a block by zeros. It will be written in the first turn.
     pub fn create(&mut self, block: BlockNo) {
         self.forget(block);
         let slot = self.take_slot();
@@ -276,7 +276,7 @@ impl BlockCache {
     }
 
     /// Delays a directory block, which is about to be changed, until the blocks of earlier steps
-    /// are written. A new block is written first all the same.
+    /// are written. A new block is nevertheless written in the first turn.
     pub fn delay(&mut self, block: BlockNo, step: Step) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
         if self.role(block).is_some_and(|role| role >= Role::Directory) {

@@ -91,7 +91,7 @@ impl From<Errno> for Error {
 }
 
 /// Converts to the error that the caller of an operation gets. Damage is logged here, once, where
-/// it leaves the crate: an errno alone would not tell where to look.
+/// it leaves the crate: an errno does not identify the damaged place.
 impl From<Error> for fslab_vfs::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -310,8 +310,7 @@ impl FileSystem for Ext2 {
         }
     }
 
-    /// No lock is needed: the device belongs to this volume alone, so no other process can change
-    /// it.
+    /// No lock is needed: only this volume uses the device, so no other process can change it.
     fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }

@@ -115,8 +115,8 @@ impl Geometry {
         BlockNo(self.first_block(group).0 + 1)
     }
 
-    /// Whether a group has a superblock and descriptors. With `sparse_super2`, which is read only,
-    /// this is known for the first group alone.
+    /// Whether a group has a superblock and descriptors. With `sparse_super2`, which is supported
+    /// only for reading, this is known only for the first group.
     #[must_use]
     pub fn has_superblock(&self, group: GroupNo) -> bool {
         if self.sparse_super2 {

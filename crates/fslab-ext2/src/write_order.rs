@@ -4,7 +4,7 @@
 //! - `dependencies` assigns each change to its step as the change is made.
 //! - `order` holds the state of changes that wait.
 //! - `flush` writes everything, step by step.
-//! - `closure` writes only what an fsync of one file needs.
+//! - `closure` writes only the blocks that an fsync of one file needs.
 
 pub(crate) mod closure;
 pub(crate) mod dependencies;

@@ -215,8 +215,7 @@ impl Volume {
         self.store_inode(inode)
     }
 
-    /// Returns the attribute block that belongs to this inode alone; allocates one if needed or if
-    /// `new`.
+    /// Returns an attribute block that only this inode uses; allocates one if needed or if `new`.
     fn own_xattr_block(&mut self, inode: &mut Inode, new: bool) -> Result<BlockNo> {
         if let Some(block) = inode.xattr_block.filter(|_| !new) {
             let block = self.checked_xattr_block(inode.no, block)?;
@@ -236,8 +235,8 @@ impl Volume {
     pub(crate) fn drop_xattr_block(&mut self, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
         match self.release_xattr_block(inode.no, block) {
-            // The block may belong to another file, so it is left alone; the inode is detached from
-            // it.
+            // The block may belong to another file, so it is not changed; the inode is detached
+            // from it.
             Err(error @ Error::Damaged(_)) => {
                 let what = format!("inode {} leaves a block of attributes", inode.no);
                 self.trouble.log(&what, &error);

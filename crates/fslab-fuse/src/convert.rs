@@ -86,7 +86,7 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
 
 /// Returns the errno for the kernel if no file system of the stack implements an operation.
 ///
-/// For some operations the kernel remembers `ENOSYS` for the whole connection. That is right for
+/// For some operations the kernel applies an `ENOSYS` to the whole connection. That is right for
 /// the operations listed here: it then returns `EOPNOTSUPP` itself or uses its own fallback. For
 /// all others `ENOSYS` must not be sent, above all for fsync, where the kernel would take it as
 /// success.

@@ -85,7 +85,7 @@ pub(crate) struct Incoming<'a> {
     pub header: InHeader,
     /// The body, which depends on the kind of request.
     pub body: Pieces<'a>,
-    /// The extensions behind the body.
+    /// The extensions after the body.
     pub extensions: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Extensions behind the body of a creating request: labels of security modules, and the relevant
+//! Extensions after the body of a creating request: labels of security modules, and the relevant
 //! supplementary group of the caller.
 //!
 //! A record begins with its own length, including this header, and a number. A number up to 31 is

@@ -10,8 +10,9 @@
 //! - `notifications` invalidates the kernel's caches; `passthrough` manages the files that the
 //!   kernel reads and writes without a request.
 //!
-//! [`Granted`] contains what the kernel and the privileges allowed. Requested features that were
-//! not granted are reported, never silently replaced. This crate knows no layer and no leaf.
+//! [`Granted`] contains the limits and features that the kernel and the privileges allowed.
+//! Requested features that were not granted are reported, never silently replaced. This crate knows
+//! no layer and no leaf.
 //!
 //! Start with these types: [`MountOptions`], [`Session`], [`Granted`].
 //!

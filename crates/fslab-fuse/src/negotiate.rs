@@ -22,7 +22,7 @@ const STACK_DEPTH: u32 = 1;
 /// Maximum bytes of one read or write; the kernel accepts this without a raised limit.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// What the kernel granted for one mount.
+/// The limits and features that the kernel granted for one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Protocol version of the kernel.

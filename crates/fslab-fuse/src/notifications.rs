@@ -1,4 +1,4 @@
-//! Notifies the kernel of changes behind the mount, from a separate thread.
+//! Notifies the kernel of changes that were not made through the mount, from a separate thread.
 //!
 //! The kernel may need locks for a notification that an in-flight request holds, so no request may
 //! wait for the delivery.
@@ -27,7 +27,7 @@ enum Notice {
 ///
 /// The queue is unbounded. The kernel may need a request answered before it accepts the next
 /// notification, so no request may wait here for room. Its length is limited by the changes that
-/// file systems make behind the mount.
+/// file systems make without a request from the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Notices {
     queue: Sender<Notice>,

@@ -47,7 +47,7 @@ impl ReplyBuffer {
         self.used = start + bytes.len();
     }
 
-    /// Space behind the payload with undefined content; [`Self::add_used`] appends it to the
+    /// Space after the payload, with undefined content; [`Self::add_used`] appends it to the
     /// payload.
     pub fn room(&mut self, length: usize) -> &mut [u8] {
         let end = self.used + length;

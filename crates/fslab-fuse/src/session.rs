@@ -143,7 +143,7 @@ fn reopen(
     }
 }
 
-/// Lets a file system notify the kernel of changes behind the mount.
+/// Lets a file system notify the kernel of changes that were not made through the mount.
 fn announce(
     file_system: &dyn FileSystem,
     transport: &Arc<dyn Transport>,

@@ -31,11 +31,11 @@ const STALLED_MIN: Duration = Duration::from_millis(100);
 /// Surplus threads required for each thread that has been busy for less than `STALLED_MIN`, before
 /// one more is added.
 const SURPLUS_PER_MOVING: usize = 4;
-/// Time after which a busy thread counts as waiting, and another serves in its place.
+/// Time after which a busy thread is treated as waiting, and another serves instead.
 const STUCK_MIN: Duration = Duration::from_secs(2);
 /// Maximum number of threads of one mount, including waiting ones.
 const THREADS_MAX: usize = 256;
-/// Time after which a parked thread ends, if there are readers and one spare besides it.
+/// Time after which a parked thread ends, if there are readers and one other spare.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
 /// The threads of one mount.

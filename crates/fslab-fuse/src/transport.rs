@@ -22,7 +22,7 @@ pub(crate) enum Received {
     Gone,
 }
 
-/// What a transport does if there is no request.
+/// The behaviour of a transport without a pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
     /// It sleeps until a request arrives.

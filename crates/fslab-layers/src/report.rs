@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Reports what a layer has counted.
+/// Reports the counters of a layer.
 pub trait Reporter: Send + Sync {
     /// Returns the current report. The caller fills in the position in the stack.
     fn report(&self) -> Report;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// How far a part can be trusted with files. `docs/stability.toml` states what each level demands
-/// and what was shown for each part; a test compares it with the levels in the code.
+/// How far a part can be trusted with files. `docs/stability.toml` states the requirements of each
+/// level and the evidence for each part. A test compares it with the levels in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     /// Its tests pass, but its long tests did not run, or not for long enough.

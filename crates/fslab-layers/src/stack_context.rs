@@ -1,5 +1,5 @@
-//! What the builder of a stack provides to layers, which must not obtain it themselves: a clock,
-//! random numbers, and a place to publish reports.
+//! The services that the builder of a stack provides to layers: a clock, random numbers, and a
+//! place to publish reports. Layers must not obtain these themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::leaf::LeafOptions;
 use crate::report::{Report, Reporter};
 
-/// What the builder of a stack provides to layers.
+/// The services that the builder of a stack provides to layers.
 #[derive(Clone)]
 pub struct StackContext {
     clock: Arc<dyn Clock>,

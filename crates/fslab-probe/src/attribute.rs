@@ -34,7 +34,8 @@ pub struct Attribute {
     pub name: &'static str,
     /// The meaning of the value, in one line.
     pub help: &'static str,
-    /// What the methods require besides a writable directory; without it fewer methods apply.
+    /// Requirements of the methods in addition to a writable directory; without them fewer methods
+    /// apply.
     pub wants: Wants,
     /// Probes the attribute. Returns an error only if all methods are impossible.
     pub(super) find: fn(&Ground) -> io::Result<Finding>,
@@ -49,7 +50,7 @@ const fn in_directory(
     Attribute { name, help, wants: Wants::Directory, find }
 }
 
-/// What an attribute's methods require of the machine.
+/// Requirements of an attribute's methods: the directory, memory limit or device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// A writable directory.

@@ -164,7 +164,7 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     ext_superblock(&mut ext2, image, false, "");
     let mut truths = of_any(directory)?;
     truths.extend(ext2.into_iter().filter(|(name, _)| THROUGH.contains(name)));
-    // The format does not determine what a program does beyond it.
+    // The format does not determine how a program allocates space in advance.
     truths.remove("preallocation");
     none(&mut truths, &NOT_THROUGH);
     no_ranges(&mut truths);

@@ -2,7 +2,7 @@
 //! machines and days; its samples files are merged when they are read.
 //!
 //! A cell is one target, one workload and one round. Its seed and its place in the round's order
-//! follow from the plan and the seed alone, so a cell is the same wherever it is run.
+//! follow only from the plan and the seed, so a cell is the same wherever it is run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! Reports: a model computed from samples alone, and renderers, one per file.
+//! Reports: a model computed only from samples, and renderers, one per file.
 //!
 //! A new renderer is one file with a `SPEC` and a line in [`RENDERERS`].
 //!

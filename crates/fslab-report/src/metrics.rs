@@ -1,5 +1,5 @@
-//! Metrics: the figures of a sample besides its elapsed time. Each has a ratio, an interval and a
-//! verdict, like the time.
+//! Metrics: the figures of a sample other than its elapsed time. Each has a ratio, an interval and
+//! a verdict, like the time.
 
 use super::merge::Merged;
 use super::model::{Against, Group, MetricRow, Row};

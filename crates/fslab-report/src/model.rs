@@ -48,7 +48,7 @@ pub struct Report {
     pub superseded: usize,
     /// The least steady row that wrote to its device; `None` if all were steady.
     pub least_steady: Option<Unsteady>,
-    /// Metrics that the terminal shows besides the time; empty by default.
+    /// Metrics that the terminal shows in addition to the time; empty by default.
     #[serde(skip)]
     pub shown_metrics: Vec<String>,
     /// Returns a description of a workload for the page; empty by default.

@@ -96,7 +96,7 @@ const MACHINE: &str = "machine";
 /// The condition that differs between any two starts of a machine.
 const START: &str = "start of the machine";
 
-/// The form of a plan: many have a short form besides the full one, in keys of `quick`.
+/// The form of a plan: many have a short form in addition to the full one, in keys of `quick`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -120,7 +120,7 @@ impl Provenance {
         key(self) == key(other)
     }
 
-    /// Returns the key that identifies a machine; names alone are not unique.
+    /// Returns the key that identifies a machine; names are not unique.
     #[must_use]
     pub fn machine_key(&self) -> (&str, &str, u64, u64) {
         (&self.machine, &self.processor, self.processors, self.memory_kib)

@@ -201,8 +201,9 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// Returns the cells below a [`header`], for a row or (`of_machine`) for that of one of its
-/// machines. A machine has no verdict of its own, and a row of several machines has no figures.
+/// Returns the cells below a [`header`], for a row or (`of_machine`) for the row of one of its
+/// machines. The row of one machine has no verdicts and no noise floor. A row that combines several
+/// machines has ratios and verdicts, but no times.
 pub(super) fn cells(
     report: &Report,
     group: &Group,
@@ -229,7 +230,7 @@ pub(super) fn cells(
     cells
 }
 
-/// Describes what is proven about the cache; empty if no state was requested.
+/// Describes the proven state of the cache; empty if no state was requested.
 pub(super) fn cache(group: &Group, row: &Row) -> String {
     let state = match group.cache {
         CacheState::NotAsked => return String::new(),

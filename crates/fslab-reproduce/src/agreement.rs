@@ -191,8 +191,8 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
     format!("{}.", parts.join("; "))
 }
 
-/// Says on which side of the published figure the own figure lies, and by what factor for exact
-/// units.
+/// Describes whether the measured figure is above or below the published one, with the factor for
+/// exact units.
 fn side(published: &Published, figure: &Figure) -> String {
     let (low, high) = published.range();
     if published.unit.scale == Scale::Ratio && ends(figure) == Some((1.0, 1.0)) {

@@ -21,7 +21,7 @@ pub struct Command {
     pub run: Vec<String>,
 }
 
-/// What a claim reads from a command's answer.
+/// The value that a claim reads from a command's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -152,7 +152,7 @@ impl Way {
 }
 
 impl Reading {
-    /// Returns what the command answered.
+    /// Returns the figures in the command's answer, or the reason why there are none.
     #[must_use]
     pub fn outcome(&self, answers: &Answers) -> Outcome {
         let answer = match answers.get(&self.from) {
@@ -206,7 +206,7 @@ impl Reading {
     }
 
     /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
-    /// perhaps a `value` in between; or a `value` alone, which is the result of one run and would
+    /// perhaps a `value` in between; or only a `value`, which is the result of one run and would
     /// differ in another.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);

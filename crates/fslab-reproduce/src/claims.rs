@@ -28,7 +28,7 @@ pub struct Paper {
     pub authors: String,
     /// Year of publication, if stated.
     pub year: Option<u32>,
-    /// A few sentences on what replaces what in this reproduction.
+    /// A few sentences on the substitutes that this reproduction uses.
     pub about: String,
     /// Conditions of the paper's measurements, and the conditions here.
     pub settings: Vec<Setting>,
@@ -118,7 +118,7 @@ pub enum Basis {
     NotReproduced(String),
 }
 
-/// What a claim reads from the report of a plan.
+/// The value that a claim reads from the report of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Query {
     /// Name of the plan.
@@ -127,7 +127,7 @@ pub struct Query {
     pub of: Place,
     /// Place to compare with; `None` for a figure without comparison.
     pub against: Option<Place>,
-    /// What to make separate figures of, instead of one figure of everything.
+    /// The parts that get separate figures, instead of one figure of everything.
     pub each: Option<EachOf>,
     /// Numbers of files, each with its own figure. They replace `{files}` in the workloads' names.
     pub files: Vec<u64>,
@@ -137,11 +137,11 @@ pub struct Query {
     pub take: Option<Extreme>,
     /// The quantity of the samples.
     pub quantity: Quantity,
-    /// What is calculated from the quantity.
+    /// The calculation on the quantity.
     pub statistic: Statistic,
 }
 
-/// What to make separate figures of.
+/// The parts that get separate figures.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EachOf {
@@ -174,7 +174,7 @@ pub struct Place {
     pub size_bytes: Option<u64>,
 }
 
-/// What is calculated from a quantity.
+/// A calculation on a quantity.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {

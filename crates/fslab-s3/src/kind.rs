@@ -259,7 +259,7 @@ impl Store {
         Ok((lease, left))
     }
 
-    /// Aborts unfinished uploads of earlier writers. Uploads of other programs are left alone.
+    /// Aborts unfinished uploads of earlier writers. Uploads of other programs are kept.
     fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
         let begun = match self.bucket.begun_parts() {
             Ok(begun) => begun,

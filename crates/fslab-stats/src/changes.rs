@@ -1,12 +1,12 @@
-//! Finds the places where a series of figures over time changes its level.
+//! Finds the points at which a series of figures over time changes its level.
 //!
 //! As in Hunter (Fleming et al. 2023), the series is cut where Student's t of the two sides'
-//! logarithms is greatest. Then each side is cut in the same way. A cut counts if a random order of
-//! the piece's figures hardly ever has a t as great. The quantiles of the t distribution would not
-//! do: the greatest of many t values is far more often large.
+//! logarithms is greatest. Then each side is cut in the same way. A cut is accepted only if few
+//! random permutations of the segment's figures reach the same t. The quantiles of the t
+//! distribution are not suitable: the greatest of many t values is far more often large.
 //!
 //! The p-value is corrected for everything that is examined together. One factor is the number of
-//! series (Bonferroni). The other is the inverse of the piece's share of its series, since each
+//! series (Bonferroni). The other is the inverse of the segment's share of its series, since each
 //! side of a cut is examined again (Meinshausen 2008, hierarchical testing). In many series without
 //! any change, the probability of reporting one or more is at most one in twenty.
 
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::summary::mean;
 
-/// A cut with a corrected p-value above this does not count.
+/// A cut with a corrected p-value above this is rejected.
 const P_MOST: f64 = 0.05;
 
 /// Random orders are drawn until this many of them show a change as clear. The number of orders is
@@ -27,7 +27,7 @@ const AS_CLEAR_MOST: u32 = 10;
 /// Smallest change of level that matters to a search for regressions, as a share.
 const CHANGE_LEAST: f64 = 0.02;
 
-/// Smallest number of figures on one side: fewer say nothing about its spread.
+/// Smallest number of figures on one side: fewer do not show its spread.
 const SIDE_LEAST: usize = 3;
 
 /// Smallest number of figures to search: fewer can't reach the required probability.

@@ -214,7 +214,7 @@ impl Directions {
         self.last = now;
     }
 
-    /// An operation took this long, by a clock of its own.
+    /// Records the duration of an operation that was timed with a separate clock.
     #[inline]
     pub fn record(&mut self, is_write: bool, took: Duration) {
         let stopwatch = if is_write { &mut self.writes } else { &mut self.reads };

@@ -73,12 +73,12 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
 }
 
 /// The ratio for all clusters like these, such as machines: the geometric mean of the clusters' own
-/// ratios. Each counts once, however many pairs it has. `None` for values that are not above 0, and
-/// where no cluster has pairs; a single one has its own ratio.
+/// ratios. Each cluster has the same weight, however many pairs it has. A single cluster has its
+/// own ratio. `None` for values that are not above 0, or if no cluster has pairs.
 ///
 /// The interval is the bootstrap's, which resamples whole clusters (Davison and Hinkley 1997,
-/// section 3.8): how far apart the clusters' ratios are decides its width. A stratum's interval
-/// ([`stratified_ratio`]) holds for the clusters at hand alone. The p-value and, below
+/// section 3.8). The spread of the clusters' ratios determines its width. In contrast, the interval
+/// of [`stratified_ratio`] holds only for the measured clusters. The p-value and, below
 /// [`FEWEST_FOR_BOOTSTRAP`] clusters, the interval are Student's over the clusters' means.
 #[must_use]
 pub fn clustered_ratio(clusters: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
@@ -166,7 +166,8 @@ pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
     Spread::of(&[logarithms(pairs, 2)?])?.half_width()
 }
 
-/// Of at least so many pairs.
+/// Returns the logarithms of the ratios; `None` for fewer than `least` pairs or a figure that is
+/// not positive.
 fn logarithms(pairs: &[(f64, f64)], least: usize) -> Option<Vec<f64>> {
     if pairs.len() < least || pairs.iter().any(|(target, base)| *target <= 0.0 || *base <= 0.0) {
         return None;
@@ -233,7 +234,7 @@ mod tests {
         assert!((found.ratio.ln() - 2.0).abs() < 1e-12 && found.rounds == 11, "{found:?}");
         assert!((found.low.ln() - (2.0 - 12.706_205)).abs() < 1e-4, "{found:?}");
         assert!((found.high.ln() - (2.0 + 12.706_205)).abs() < 1e-4, "{found:?}");
-        // One alone is a plain ratio, and one pair tells something of its cluster.
+        // A single cluster has a plain ratio, and a cluster may have only one pair.
         let one = pairs(8, 1.1, 3.0);
         assert_eq!(clustered_ratio(&[Vec::new(), one.clone()], 5), paired_ratio(&one, 5));
         assert!(clustered_ratio(&[one.clone(), cluster(0.0, 1)], 5).is_some());

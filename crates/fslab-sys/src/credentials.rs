@@ -222,8 +222,8 @@ pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     groups.any(|group| group.parse() == Ok(gid))
 }
 
-/// Whether a capability is effective for a thread. Unknown threads have none, nor have threads in
-/// another user namespace: any user is root in his own one.
+/// Whether a capability is effective for a thread. Unknown threads have none. Threads in another
+/// user namespace have none either: any user is root in his own one.
 #[must_use]
 pub fn has_capability(pid: u32, capability: CapabilitySet) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };

@@ -56,8 +56,8 @@ impl DeadMount {
     }
 
     /// Opens the directory below it, including mounts within. Other processes can't see that
-    /// directory: a thread unmounts the dead mount in a private mount namespace and copies what is
-    /// then visible.
+    /// directory: a thread unmounts the dead mount in a private mount namespace and copies the tree
+    /// that is then visible.
     ///
     /// # Errors
     /// `EPERM` for a user who may not mount.

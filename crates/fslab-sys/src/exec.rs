@@ -134,7 +134,7 @@ fn close_on_exec<'a>(
         if *number < 0 {
             return Err(rustix::io::Errno::BADF.into());
         }
-        // SAFETY: the number is used for this call alone, which fails where it is not open.
+        // SAFETY: the number is used only for this call, which fails if it is not open.
         rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)?;
     }
     Ok(())

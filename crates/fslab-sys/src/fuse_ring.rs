@@ -31,8 +31,9 @@ const IN_HEADER_BYTES: usize = 40;
 /// Bytes of the header of a reply, `struct fuse_out_header`.
 const OUT_HEADER_BYTES: usize = 16;
 
-/// Offset of the payload in an entry's memory: behind the page of the headers. A request's two
-/// headers are copied directly before its payload, so that it can be read as one slice.
+/// Offset of the payload in an entry's memory: after the page of the headers. The two request
+/// headers are copied to the bytes just in front of the payload, so that headers and payload form
+/// one slice.
 const PAYLOAD_START: usize = 4096;
 
 /// Memory that the payload of an idle entry may keep.
@@ -94,7 +95,7 @@ impl std::fmt::Debug for FuseRing {
 }
 
 impl FuseRing {
-    /// Makes an entry for requests with at most this many bytes behind their headers; it is not yet
+    /// Makes an entry for requests with at most this many bytes after their headers; it is not yet
     /// registered.
     ///
     /// # Errors
@@ -149,8 +150,8 @@ impl FuseRing {
     }
 
     fn push(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what a command points to is this entry's own mapping, which lives as long as the
-        // ring, or is read while the command is submitted.
+        // SAFETY: a command points to this entry's own mapping, which lives as long as the ring, or
+        // to data that is read while the command is submitted.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.map_err(io::Error::other)
     }

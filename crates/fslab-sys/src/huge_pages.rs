@@ -14,7 +14,7 @@ pub fn prefer_large_pages(memory: &mut [u8]) -> bool {
     }
     let range = &mut memory[skipped..skipped + length];
     // SAFETY: the range is whole pages of memory that is borrowed for the call, and this advice
-    // changes only how they are mapped, not what they hold.
+    // changes only how they are mapped, not their contents.
     let answer =
         unsafe { libc::madvise(range.as_mut_ptr().cast(), range.len(), libc::MADV_HUGEPAGE) };
     answer == 0

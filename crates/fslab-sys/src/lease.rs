@@ -108,7 +108,7 @@ mod tests {
         assert_ne!(mapped, libc::MAP_FAILED);
         drop(reader);
         assert_eq!(take_alone(&file).unwrap_err(), rustix::io::Errno::AGAIN);
-        // SAFETY: what was mapped above.
+        // SAFETY: unmaps exactly the page mapped above; nothing refers to it afterwards.
         assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
         while take_alone(&file).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "never alone again");

@@ -10,7 +10,7 @@ pub(crate) struct Mapping {
     length: usize,
 }
 
-// SAFETY: it is memory like any other, owned by this value alone.
+// SAFETY: it is memory like any other, owned only by this value.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -50,8 +50,8 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// Frees the memory behind an offset, which must be a multiple of the page size; it then reads
-    /// as zeros.
+    /// Frees the memory from an offset to the end; it then reads as zeros. The offset must be a
+    /// multiple of the page size.
     pub fn discard(&mut self, offset: usize) {
         let Some(length) = self.length.checked_sub(offset) else { return };
         let start = self.start.as_ptr().wrapping_add(offset);

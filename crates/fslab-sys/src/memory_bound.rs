@@ -24,7 +24,7 @@ pub enum Error {
     /// No group can be created here.
     #[error("memory can't be bounded here: {reason}")]
     Unavailable {
-        /// What is missing.
+        /// The missing requirement.
         reason: &'static str,
     },
     /// An operation on a file of the control group failed.

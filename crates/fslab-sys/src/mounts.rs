@@ -277,7 +277,7 @@ pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> 
     Ok(rustix::mount::unmount(&mount.target, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// The number, in the list of mounts, of the mount that contains a descriptor.
+/// Returns the number (in the list of mounts) of the mount that contains a descriptor.
 fn number_of(place: impl AsFd) -> io::Result<u64> {
     let about = format!("/proc/self/fdinfo/{}", place.as_fd().as_raw_fd());
     let about = fs::read_to_string(about)?;

@@ -26,13 +26,13 @@ struct Range {
 pub struct Residency {
     /// Pages in the cache.
     pub cached: u64,
-    /// Of these, dirty pages.
+    /// Cached pages that are dirty.
     pub dirty: u64,
-    /// Of these, pages under write-back.
+    /// Cached pages under write-back.
     pub writeback: u64,
     /// Pages that were in the cache and have been evicted.
     pub evicted: u64,
-    /// Of these, pages evicted so recently that reading them now indicates memory pressure.
+    /// Evicted pages whose eviction is so recent that reading them now indicates memory pressure.
     pub recently_evicted: u64,
 }
 

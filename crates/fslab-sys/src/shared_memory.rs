@@ -61,7 +61,7 @@ impl SharedMemory {
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping holds that many words, is aligned to a page, lives as long as the
-        // borrow, and is reached as atomic words alone.
+        // borrow, and is accessed only as atomic words.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }

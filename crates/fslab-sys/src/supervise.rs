@@ -210,7 +210,7 @@ fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32
         tv_nsec: time_max.subsec_nanos().into(),
     };
     loop {
-        // SAFETY: the set is filled, and nothing is to be told about the signal.
+        // SAFETY: the set is initialised, and the null pointer requests no details of the signal.
         let answer = unsafe {
             libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time_max)
         };

@@ -106,7 +106,7 @@ pub fn processor_time_of(pid: u32) -> Result<Duration> {
 /// exact to a scheduler tick (usually 10 ms).
 ///
 /// # Errors
-/// Where there is no such process, or /proc does not tell.
+/// Errors of reading or parsing `/proc/PID/stat`, for example if the process does not exist.
 pub fn family_time_of(pid: u32) -> io::Result<ProcessorTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_family(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {

@@ -57,8 +57,8 @@ fn ask(file: impl AsFd, start: u64, flags: u32) -> Result<Option<OneInode>, Errn
     let mut request = OneInode { start, flags, wanted_count: 1, ..OneInode::new_zeroed() };
     let descriptor = file.as_fd().as_raw_fd();
     let argument: *mut OneInode = &raw mut request;
-    // SAFETY: the descriptor is open, and behind the header there is room for the one inode that is
-    // asked for.
+    // SAFETY: the descriptor is open, and after the header there is room for the one requested
+    // inode.
     let answer = unsafe { libc::ioctl(descriptor, BULKSTAT as _, argument) };
     check(answer.into())?;
     Ok((request.found_count == 1).then_some(request))

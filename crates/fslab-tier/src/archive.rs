@@ -112,8 +112,8 @@ pub trait Archive: Send + Sync {
     /// Returns its name for messages.
     fn label(&self) -> &str;
 
-    /// If another tree writes to it, returns why it is read-only, and what to do about it. Then no
-    /// container may be begun or deleted.
+    /// If another tree writes to the archive, returns the reason why it is read-only, with a
+    /// remedy. Then no container may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
     }
@@ -140,7 +140,8 @@ pub trait Archive: Send + Sync {
         false
     }
 
-    /// Checks that it is still at its place. If it is not, no container counts as missing.
+    /// Checks that the archive is still at its location. If it is not, no container is reported as
+    /// missing.
     ///
     /// # Errors
     /// What was found at its place instead.
@@ -212,8 +213,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system. Then the container may exist all the same, complete but perhaps not
-    /// durable: a failed sync or a late answer does not undo it. It is not deleted here, because it
-    /// may have replaced a damaged copy with bytes that no other copy has.
+    /// Errors of the system. Even then the container may exist, complete but perhaps not durable: a
+    /// failed sync or a late answer does not undo it. It is not deleted here, because it may have
+    /// replaced a damaged copy with bytes that no other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

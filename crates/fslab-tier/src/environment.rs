@@ -36,7 +36,7 @@ impl Environment {
     }
 
     /// Returns whether a recorded identity is that of the root of a tree. If the birth time is
-    /// known, it alone decides: some file systems do not keep the numbers of directories. A copy of
+    /// known, only it decides: some file systems do not keep the numbers of directories. A copy of
     /// the tree has a later birth time.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {

@@ -59,17 +59,17 @@ pub enum Error {
     OthersArchive {
         /// The archive.
         archive: String,
-        /// Which tree writes to it, and what to do.
+        /// The tree that writes to it, and a remedy.
         why: String,
     },
-    /// The contents of an archive differ from what was put there.
+    /// The contents of an archive differ from the archived data.
     #[error("archive {archive}, object {object}: {what}")]
     Damaged {
         /// The archive.
         archive: String,
         /// The object.
         object: Id,
-        /// What was found wrong.
+        /// The damage found.
         what: Corrupt,
     },
     /// A directory is not an archive.
@@ -77,7 +77,7 @@ pub enum Error {
     NoArchive {
         /// The directory.
         path: PathBuf,
-        /// What was found instead, and what to do.
+        /// The actual finding, and a remedy.
         what: String,
     },
     /// A place on another machine is not an archive, or can't be used as one.
@@ -85,15 +85,15 @@ pub enum Error {
     NoRemoteArchive {
         /// Its address.
         archive: String,
-        /// What was found instead, and what to do.
+        /// The actual finding, and a remedy.
         what: String,
     },
-    /// The machine lacks what an archive needs, such as credentials.
+    /// The machine lacks a requirement of an archive, such as credentials.
     #[error("{archive}: {what}")]
     Missing {
         /// The address of the archive.
         archive: String,
-        /// What is missing, and what to do.
+        /// The missing requirement, and a remedy.
         what: String,
     },
     /// An archive on another machine does not answer as it should.
@@ -110,7 +110,7 @@ pub enum Error {
     Key {
         /// The archive, or the file with the key.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem, and a remedy.
         what: String,
     },
     /// Not enough archives can take a copy.
@@ -173,7 +173,7 @@ pub enum Error {
     CatalogueDamaged {
         /// Its file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: Corrupt,
     },
     /// A file is archived, but this could not be recorded in the catalogue.
@@ -195,13 +195,13 @@ pub enum Error {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A home, an archive or a tree can't be used as requested.
     #[error("{what}")]
     Refused {
-        /// The problem, and what to do.
+        /// The problem, and a remedy.
         what: String,
     },
     /// A command that has no dry run was asked for one.
@@ -230,7 +230,7 @@ pub enum Error {
         /// Why.
         why: &'static str,
     },
-    /// A file is left alone because it belongs to another user.
+    /// A file is skipped because it belongs to another user.
     #[error("{path}: belongs to another user; only root's tiers move others' files")]
     Foreign {
         /// The file.

@@ -114,7 +114,7 @@ impl TierDescription {
         self.archives.iter().filter(|archive| archive.usage.is_active()).count()
     }
 
-    /// Returns the key of an invalid value, and what to do about it.
+    /// Returns the key of an invalid value, and a remedy.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
@@ -382,7 +382,7 @@ impl Home {
         }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(ArchiveEntry { id: found.id, address, key, usage });
-        // The archive stays even if saving fails, because the home may name it all the same.
+        // The archive is kept even if saving fails, because the home may refer to it nevertheless.
         made.keep();
         self.save()
     }

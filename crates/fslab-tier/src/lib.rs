@@ -13,7 +13,7 @@
 //!   are kept. `catalogue`: an index of the objects.
 //! - `engine`: moves bytes between the tree and archives. `layer`: the tree as programs see it.
 //! - `policy`: decides which files are archived and released. `maintenance`: runs the policy at
-//!   intervals. `rebuild`: makes a tree from archives alone.
+//!   intervals. `rebuild`: makes a tree from archives, without other data.
 //! - `rate_limit`: limits how fast bytes move. `deny_list`: programs that may not recall.
 //! - `closed_root`, `poison`: keep released files from reading as zeros while the tree is not
 //!   mounted.

@@ -199,7 +199,7 @@ impl OwnFile {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
 
-    /// Returns the next offset, at or behind an offset, that may hold data, or `None`.
+    /// Returns the next offset, at or after an offset, that may contain data, or `None`.
     ///
     /// # Errors
     /// Errors of the file system below.
@@ -208,7 +208,7 @@ impl OwnFile {
         self.seek(from, SeekTo::Data, Some(from))
     }
 
-    /// Returns where the next hole begins, at or behind an offset. Returns `None` behind the end of
+    /// Returns the start of the next hole, at or after an offset. Returns `None` past the end of
     /// the file, or if it is unknown.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl OwnFile {
         self.seek(from, SeekTo::Hole, None)
     }
 
-    /// Returns the next range of data at or behind an offset.
+    /// Returns the next range of data at or after an offset.
     ///
     /// # Errors
     /// Errors of the file system below, also if it can't search for data.

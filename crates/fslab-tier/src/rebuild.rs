@@ -1,4 +1,4 @@
-//! Rebuilds a tree from archives alone.
+//! Rebuilds a tree from archives, without other data.
 //!
 //! 1. Existing files stay, and so do the objects that they name.
 //! 2. The newest complete archived tree provides names and attributes. Files become stubs, whose

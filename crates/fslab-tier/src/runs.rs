@@ -6,7 +6,7 @@ use std::ops::Range;
 /// A set of block numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// First block of a run, and the block behind it. No two runs touch.
+    /// First block of a run, and the block after the run. No two runs touch.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -72,7 +72,7 @@ impl Runs {
         self.first_in(range).is_some()
     }
 
-    /// Returns the first block at or behind `block` that is not in the set.
+    /// Returns the first block at or after `block` that is not in the set.
     #[must_use]
     pub fn end_of_run(&self, block: u64) -> u64 {
         let run = self.runs.range(..=block).next_back();
@@ -198,7 +198,7 @@ mod tests {
         let runs: Runs = (0..200_000_u64).map(|run| run * 10..run * 10 + 5 + run % 2).collect();
         let joined = runs.joined(100_001);
         assert_eq!(joined.pieces(), 100_001);
-        // Gaps behind odd runs are smaller, and the last run has none.
+        // Gaps after odd runs are smaller, and the last run has none.
         assert_eq!(joined.count(), runs.count() + 4 * 99_999);
     }
 }

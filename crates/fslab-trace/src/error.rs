@@ -23,7 +23,7 @@ pub enum Error {
     Parquet {
         /// The segment.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         #[source]
         source: parquet::errors::ParquetError,
     },
@@ -32,7 +32,7 @@ pub enum Error {
     Unfit {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// Records could not be saved and are lost.

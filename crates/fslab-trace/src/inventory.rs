@@ -27,7 +27,7 @@ const ROOT: usize = 0;
 #[derive(Debug)]
 pub struct Inventory {
     nodes: Vec<Node>,
-    /// Node and number of lookups of each inode that the kernel remembers.
+    /// Node and lookup count of each inode that the kernel references.
     inodes: HashMap<u64, (usize, u64)>,
     /// Node of each name in a directory; `None` if the trace shows that the name does not exist.
     names: HashMap<(usize, Vec<u8>), Option<usize>>,

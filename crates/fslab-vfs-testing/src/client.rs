@@ -1,7 +1,8 @@
 //! [`Client`]: a caller of a file system under test, with short methods for common operations.
 //!
 //! Invariant: every lookup is forgotten and every handle is released in the end, so that a test can
-//! check what the subject still holds. [`Client::problems`] reports releases that failed.
+//! check which inodes and handles the subject still holds. [`Client::problems`] reports releases
+//! that failed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

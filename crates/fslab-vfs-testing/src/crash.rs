@@ -57,13 +57,13 @@
 //!
 //! Set-id bits that a write clears implicitly are not recorded: a state has the last explicitly set
 //! permissions that survived. [`CrashFs::following_times`] records modification times, which
-//! survive like attributes: new bytes may have an old time. All other times are those of making the
-//! state.
+//! survive like attributes: new bytes may have an old time. All other times are the time at which
+//! the state was made.
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a flush that returned. Of later writes and discards it
-//! keeps any sectors (of 512 bytes or more), in any order between two flushes. A sector is not
+//! A device keeps everything written before a flush that returned. It keeps any sectors (of 512
+//! bytes or more) of later writes and discards, in any order between two flushes. A sector is not
 //! torn.
 
 mod dependencies;

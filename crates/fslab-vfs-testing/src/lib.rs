@@ -3,7 +3,7 @@
 //! - [`conformance`]: named cases, each about one promise of the trait.
 //! - [`id_map`]: mounts that show other owners than the stored ones.
 //! - [`model`]: random operations, compared with [`fslab_vfs::MemFs`].
-//! - [`crash`]: doubles that show what a crash may leave.
+//! - [`crash`]: doubles that show the possible states after a crash.
 //! - [`environment`]: seeds, and how much is tried.
 //! - [`flag`]: a flag that ends the threads of a test, even after a panic.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.

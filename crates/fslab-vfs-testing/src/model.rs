@@ -64,7 +64,7 @@ impl ModelConfig {
 /// A kind of operation that is skipped, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct LeftOut {
-    /// What the subject can't do or does differently.
+    /// The missing or different behaviour of the subject.
     pub reason: &'static str,
     /// Whether an operation is of this kind.
     pub covers: fn(&Operation) -> bool,

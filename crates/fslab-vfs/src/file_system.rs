@@ -92,8 +92,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
-    /// Passes the cache to be notified of changes behind the mount. Called at most once, before the
-    /// first request.
+    /// Passes the cache to be notified of changes that were not made through the mount. Called at
+    /// most once, before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
@@ -106,7 +106,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().is_some_and(|inner| inner.can_resolve())
     }
 
-    /// Finds an inode by its number alone. A success counts as one lookup of the inode.
+    /// Finds an inode of which only the number is known. A success counts as one lookup of the
+    /// inode.
     ///
     /// The caller must compare the entry's generation, because the number may have been reused.
     ///
@@ -192,8 +193,9 @@ pub trait FileSystem: Send + Sync {
     /// or its release. Other processes that open the file wait.
     ///
     /// # Errors
-    /// `EAGAIN` if the file is open or mapped elsewhere, even behind the mount. `EINVAL` or
-    /// `EOPNOTSUPP` if files can't be leased. `EACCES` if this user can't lease this file.
+    /// `EAGAIN` if the file is open or mapped elsewhere, even directly in the lower file system.
+    /// `EINVAL` or `EOPNOTSUPP` if files can't be leased. `EACCES` if this user can't lease this
+    /// file.
     fn take_lease(&self, ino: Ino, handle: Handle) -> Result<()> {
         forward!(self.take_lease(ino, handle))
     }
@@ -317,7 +319,8 @@ pub trait FileSystem: Send + Sync {
         /// Called once when an open file is no longer used. Its handle is released even on error.
         release(ino: Ino, handle: Handle) -> ();
 
-        /// Makes a file durable; with `data_only`, only what is needed to read its contents.
+        /// Makes a file durable; with `data_only`, only its data and the metadata needed to read
+        /// it.
         fsync(ino: Ino, handle: Handle, data_only: bool) -> ();
 
         /// Opens a directory.
@@ -380,7 +383,7 @@ pub trait FileSystem: Send + Sync {
         /// Finds the next data or hole at or after `offset`.
         ///
         /// # Errors
-        /// `ENXIO` at or behind the end, and for data if only a hole follows.
+        /// `ENXIO` at or past the end, and for data if only a hole follows.
         lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
         /// Copies between two open files and returns the number of bytes copied. The caller must

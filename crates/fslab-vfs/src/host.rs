@@ -153,7 +153,8 @@ impl HostFs {
     }
 
     /// Whether a later process that serves the same directory can find this one's inodes by their
-    /// numbers ([`HostOptions::inherited`]). It finds them by descriptors, or by the numbers alone.
+    /// numbers ([`HostOptions::inherited`]). It finds them by descriptors, or by the numbers
+    /// without other data.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()

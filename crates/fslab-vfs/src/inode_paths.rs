@@ -102,7 +102,7 @@ impl InodePaths {
 
     fn move_to(&mut self, ino: Ino, (parent, name): Place<'_>) {
         let Some(entry) = self.known.get_mut(&ino) else { return };
-        // A name of the root or a name in itself would make an infinite path.
+        // The root has no name: every path ends there.
         if ino == Ino::ROOT {
             return;
         }

@@ -52,7 +52,7 @@ pub fn check_target(target: &OsStr) -> Result<(), Errno> {
 /// Returns the end of a range given to `fallocate`.
 ///
 /// # Errors
-/// `EINVAL` for an empty range, `EFBIG` for one that ends behind the largest size.
+/// `EINVAL` for an empty range, `EFBIG` for one that ends past the largest size.
 pub fn check_range(offset: u64, length: u64, size_max: u64) -> Result<u64, Errno> {
     if length == 0 {
         return Err(Errno::INVAL);

@@ -204,11 +204,11 @@ impl Credentials {
     }
 }
 
-/// What a sender may know about a creation, besides ids and umask.
+/// Facts about a creation that a sender may know, in addition to ids and umask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
     /// The supplementary groups of the caller that matter: the directory's group, if the caller
-    /// belongs to it. `None` if the sender does not say; the groups are then those of
+    /// belongs to it. `None` if the sender does not state them; the groups are then those of
     /// [`Request::pid`].
     pub groups: Option<Vec<u32>>,
     /// Attributes (name and value) that security modules want on the new inode at its creation.
@@ -222,7 +222,7 @@ pub struct Creation {
 /// epoch, for read-only use.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Owner of what the request creates.
+    /// Owner of new inodes.
     pub credentials: Credentials,
     /// Thread id of the caller, 0 if unknown; used to find its supplementary groups.
     pub pid: u32,
@@ -432,7 +432,7 @@ bitflags::bitflags! {
     /// What `fallocate` does to a range; the values are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct FallocateMode: u32 {
-        /// The size stays, even when the range ends behind it.
+        /// The size does not change, even if the range ends past it.
         const KEEP_SIZE = 0x01;
         /// The range becomes a hole; needs `KEEP_SIZE`.
         const PUNCH_HOLE = 0x02;

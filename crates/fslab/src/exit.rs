@@ -310,7 +310,7 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
-    // clap explains how to pass a wrong option as a value, which is not what the user meant.
+    // clap explains how to pass a wrong option as a value, which the user did not intend.
     let is_advice = |line: &&str| !line.starts_with("tip: to pass ");
     let lines = lines.take_while(is_of_use).filter(is_advice);
     let line = lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");

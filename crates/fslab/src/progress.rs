@@ -40,7 +40,7 @@ pub struct Progress {
 
 /// The state that is shared with the thread that shows the progress.
 struct Shared {
-    /// What is done with each file, such as "verified".
+    /// The action on each file, such as "verified".
     done: &'static str,
     bar: ProgressBar,
     has_lines: bool,

@@ -1,4 +1,4 @@
-//! What the program provides to layers: a clock, and unpredictable random numbers.
+//! The services that the program provides to layers: a clock, and unpredictable random numbers.
 
 use std::sync::Arc;
 

@@ -47,7 +47,8 @@ const SHARES: &str = "4";
 /// The node that is killed.
 const KILLED: &str = "n2";
 
-/// The time limit for a requeued job. Slurm delays a job whose node has failed by two minutes.
+/// The time limit for a requeued job. After a node fails, Slurm waits two minutes before it
+/// restarts the node's jobs.
 const REQUEUED_MOST: Duration = Duration::from_secs(900);
 
 /// Runs the demonstration on a running cluster.

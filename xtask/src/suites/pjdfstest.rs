@@ -21,8 +21,8 @@ pub const SUITE: Suite = Suite {
 /// Skips that a mount through FUSE must have, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");
 
-/// Cases that fail on Btrfs itself, and so on layers over it, each with its reason. They are not
-/// promises of a layer.
+/// Cases that fail on Btrfs itself, and so on layers over it, each with its reason. Layers do not
+/// promise this behaviour.
 const BTRFS: &[(&str, &str)] =
     &[("rename::updates_link_parent", "Btrfs counts no subdirectories among a directory's links")];
 

@@ -4,7 +4,7 @@
 use super::markdown;
 use super::tree::{RustLine, Tree, Violation};
 
-/// Forms of one phrase and what to write instead.
+/// Forms of one phrase, and the replacement.
 struct Phrase {
     forms: &'static [&'static str],
     instead: &'static str,

@@ -15,8 +15,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads all files that git tracks or would track. Of files that are not text, only the names
-    /// are kept.
+    /// Reads all files that git tracks or would track. Keeps only the names of files that are not
+    /// text.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();
         let (mut files, mut others) = (BTreeMap::new(), BTreeSet::new());
@@ -109,7 +109,7 @@ pub fn lines_of<'a>(
     })
 }
 
-/// What a line of Rust consists of.
+/// The parts of a line of Rust.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RustLine {
     /// Code, with its strings emptied.

@@ -333,7 +333,7 @@ impl<'a> Performer<'a> {
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
         let rename = |mode| self.target.rename(request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
-        // A resumed replay may have made the source again beside the file that it had renamed
+        // A resumed replay may have made the source again, although it had renamed that file
         // before.
         if is_same || redo {
             return rename(RenameMode::empty());

@@ -19,7 +19,7 @@ const TRIES: u32 = 2;
 /// After this many failed tries in a row, the number of required removals no longer doubles.
 const VAIN_MAX: u32 = 12;
 
-/// What is known about the space that writing back may free.
+/// Counts of the operations whose space writing back may free, and of failed tries.
 #[derive(Default)]
 pub struct Room {
     /// Number of operations that freed space, or will when it is written back.

@@ -50,8 +50,8 @@ pub struct Settings {
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// Interval in days after which the observer is called, besides the end of the workload; 0 for
-    /// never.
+    /// Interval in days after which the observer is called, in addition to the end of the workload;
+    /// 0 for never.
     pub observe_every_days: u32,
 }
 

@@ -13,9 +13,9 @@ use crate::profile::DAY_NS;
 /// Number of entries per directory.
 const FILES_PER_DIRECTORY: u64 = 20;
 
-/// Writes a snapshot of `rows` entries and one of a day later, and returns their differences. Of
-/// 100 files about one is removed, one grows, one shrinks, one is rewritten and one is renamed.
-/// Half as many are created as removed.
+/// Writes a snapshot of `rows` entries and one of a day later, and returns their differences. Per
+/// 100 files, about one is removed, one grows, one shrinks, one is rewritten and one is renamed.
+/// Half as many files are created as removed.
 ///
 /// # Errors
 /// Errors of the system.

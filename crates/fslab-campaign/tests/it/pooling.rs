@@ -46,7 +46,7 @@ fn held(trials: u64, interval: impl Fn(&[Vec<(f64, f64)>], u64) -> RatioInterval
     (0..trials).filter(&mut holds).count()
 }
 
-/// Of 1,000 intervals 950 should contain the true ratio, with a standard deviation of 6.9
+/// 950 of 1,000 intervals should contain the true ratio, with a standard deviation of 6.9
 /// (binomial). The limits are four standard deviations: a sound interval misses them once in 16,000
 /// seeds.
 #[test]

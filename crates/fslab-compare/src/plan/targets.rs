@@ -250,8 +250,8 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
     })
 }
 
-/// Checks the keys beside `engine`: it serves only ext2, and nothing may be mounted over it or put
-/// on it.
+/// Checks the other keys of a target with `engine`: the engine serves only ext2, and nothing may be
+/// mounted over it or put on it.
 fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
     let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
     let others = [

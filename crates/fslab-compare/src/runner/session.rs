@@ -3,7 +3,7 @@
 //! The clock is read last before the work and first after it; counters are read outside. A cold
 //! phase that reads files queries the residency of each file when it opens it, within the timed
 //! region. This costs one system call of less than a microsecond, the same for every target. An
-//! earlier query would load the inodes and thus warm what must be cold.
+//! earlier query would load the inodes, which must be cold.
 
 use std::time::Duration;
 

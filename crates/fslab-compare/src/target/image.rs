@@ -76,7 +76,7 @@ fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     }
 }
 
-/// An image target. Fields are dropped in this order: users before what they use.
+/// An image target. Fields are dropped in this order: each before the ones that it uses.
 struct Image {
     tree: Option<HostTree>,
     requests: Option<Counter>,

@@ -161,7 +161,7 @@ impl ImageFile {
         Ok(holes)
     }
 
-    /// Returns a position; `None` behind the last one.
+    /// Returns a position; `None` after the last one.
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
         match rustix::fs::seek(&self.file, to) {
             Ok(position) => Ok(Some(position)),

@@ -16,7 +16,7 @@ pub(crate) trait Target: Sync {
         Ok(None)
     }
 
-    /// Returns the block device below, if its counters concern this target alone.
+    /// Returns the block device under the target, if its counters count only this target.
     fn device(&self) -> Option<DeviceNumber> {
         None
     }

@@ -1,7 +1,7 @@
 //! A tree within a file system of this process, used by calls of its trait.
 //!
-//! Directories are looked up once and remembered, like in the kernel's name cache. Files are looked
-//! up and forgotten at each use.
+//! Directories are looked up once and their inodes are kept, like in the kernel's name cache. Files
+//! are looked up and forgotten at each use.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -40,7 +40,7 @@ pub enum DefaultValue {
     Text(&'static str),
     /// A command: its program and arguments.
     Command(&'static [&'static str]),
-    /// Metrics in what a command prints; none by default.
+    /// Metrics in the output of a command; none by default.
     Metrics,
     /// Workloads with labels and parameters of their own; none by default.
     Workloads,

@@ -163,8 +163,8 @@ fn residency_of_foreign_files_is_no_evidence() {
     if !can_mount("residency_of_foreign_files_is_no_evidence") {
         return;
     }
-    // The file must be on a disk, because in memory everything is resident. The other user gets it
-    // open and needs no access to its path.
+    // The file must be on a disk, because in memory everything is resident. The other user inherits
+    // an open descriptor, so it needs no access to the path.
     let file = tempfile::NamedTempFile::new_in(".").unwrap();
     fs::write(file.path(), vec![7; FOREIGN_PAGES * 4096]).unwrap();
     let own = File::open(file.path()).unwrap();

@@ -122,7 +122,7 @@ pub struct BlockRequest {
 /// Number of blocks that an inode maps directly.
 pub const DIRECT_BLOCKS: u32 = crate::format::DIRECT_BLOCKS as u32;
 
-/// What policies remember about an open file between requests.
+/// The state that policies keep for an open file between requests.
 #[derive(Clone, Debug, Default)]
 pub struct FileState {
     /// For `ext2`: the last block mapped and where it went.

@@ -46,7 +46,7 @@ impl Geometry {
     }
 }
 
-/// Free blocks, free inodes and directories, of a group or of all groups.
+/// The free blocks, free inodes and directories of one group or of all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Free blocks.

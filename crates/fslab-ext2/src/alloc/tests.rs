@@ -47,7 +47,7 @@ pub(super) fn indirect_blocks(volume: &Volume, inode: InodeNo) -> Vec<BlockNo> {
     asked.iter().filter(|asked| asked.is_indirect).map(|asked| asked.block).collect()
 }
 
-/// A volume and, beside it, a plain record of the owner of each block.
+/// A volume, and a separate, simple record of the owner of each block.
 struct Account {
     volume: Volume,
     files: Vec<(InodeNo, u32)>,

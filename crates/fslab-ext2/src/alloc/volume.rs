@@ -211,8 +211,8 @@ impl Volume {
         PointerPath::to(self.space.geometry().block_size, FileBlock(logical))
     }
 
-    /// Whether the next block of a file is placed alone. If it does not follow its predecessor, it
-    /// may be moved, and later blocks should follow it at its new place.
+    /// Whether the next block of a file is placed by itself. If it does not follow its predecessor,
+    /// it may be moved, and later blocks should follow it at its new place.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
@@ -344,7 +344,7 @@ fn release(space: &mut MemorySpace, block: BlockNo) {
 }
 
 impl File {
-    /// Builds the request for up to `most` blocks from the end of a path on.
+    /// Builds the request for up to `most` blocks, starting at the file block that `path` leads to.
     fn request(
         &self,
         geometry: &Geometry,

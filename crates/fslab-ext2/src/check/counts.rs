@@ -118,7 +118,7 @@ fn check_bits(
     Ok(())
 }
 
-/// The expected bitmaps and counts of a group, derived from what is in use.
+/// The expected bitmaps and counts of a group, derived from the inodes and blocks in use.
 pub(super) struct Expected {
     /// The bitmaps, including their padding.
     pub(super) blocks: Vec<u8>,

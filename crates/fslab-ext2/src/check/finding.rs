@@ -243,7 +243,7 @@ impl Report {
     }
 }
 
-/// Describes a wrong bit: the actual use of the block or inode, and what the bitmap says.
+/// Describes a wrong bit: the actual use of the block or inode, and its state in the bitmap.
 fn contradiction(used: bool) -> &'static str {
     if used { "in use and free" } else { "unused and taken" }
 }

@@ -22,7 +22,7 @@ use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
 /// Maximum size of the cache of unchanged blocks, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// An image that is being checked, and what is known about it so far.
+/// An image that is being checked, and the facts found so far.
 pub(super) struct Image {
     pub(super) superblock: Superblock,
     pub(super) groups: Vec<Group>,
@@ -43,7 +43,7 @@ pub(super) struct Image {
     pub(super) used: HashSet<Feature>,
 }
 
-/// What is known about an inode.
+/// The facts found about an inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// `None` for an inode that is not in use.

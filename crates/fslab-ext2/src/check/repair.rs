@@ -1,13 +1,14 @@
-//! Repairs what a check found, where there is only one way to do so and nothing is lost by it.
+//! Repairs the findings of a check that have only one possible repair, if the repair loses nothing.
 //!
 //! - Invalid entries of directories are removed, or get the right kind.
 //! - After a damaged record, the rest of the block becomes free. A damaged index is dropped; the
 //!   directory becomes linear again.
-//! - `..`, link counts and sector counts are set to what was found.
+//! - `..`, link counts and sector counts are set to the values found.
 //! - Times of deletion are cleared for inodes in use and set for others. Fields of newer formats
 //!   become 0.
 //! - Files without a path are named `#NUMBER` in `lost+found`, which is made and grows as needed.
-//! - Invalid pointers become holes. Of the owners of a shared block, the later ones get copies.
+//! - Invalid pointers become holes. If a block is shared, its first owner keeps it and the others
+//!   get copies.
 //! - Features in use are named in the superblock; a reference to a missing journal is removed.
 //! - Bitmaps and counts are rebuilt once nothing else is wrong. The superblock is then marked
 //!   clean, with an empty list of orphans.
@@ -83,12 +84,12 @@ fn repair_in_rounds(
     }
 }
 
-/// Repairs what it can and returns the repaired findings.
+/// Repairs as many findings as possible and returns them.
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
-        // Written together with the counts. Inodes not in use become free, whatever list named
-        // them.
+        // Written together with the counts. Inodes not in use become free, even if the list of
+        // orphans contains them.
         let raw = image.superblock.raw_mut();
         raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
         raw.s_last_orphan = 0.into();
@@ -254,7 +255,7 @@ fn write_out(image: &mut Image) -> Result<()> {
     Ok(image.cache.device().flush()?)
 }
 
-/// Rebuilds bitmaps and counts from what is in use.
+/// Rebuilds bitmaps and counts from the inodes and blocks in use.
 pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     for no in image.all_groups() {
         let expected = Expected::of(image, no);

@@ -232,7 +232,7 @@ pub(crate) fn set_inode(block: &mut [u8], offset: usize, inode: InodeNo, kind: E
 /// Puts a name into a record that has room for it: a free record, or the slack of a used one.
 ///
 /// # Errors
-/// Damage if the record is not what the caller expected; the block is then unchanged.
+/// Damage if the record differs from the expected one; the block is then unchanged.
 pub(crate) fn insert(
     block: &mut [u8],
     offset: usize,
@@ -259,7 +259,7 @@ pub(crate) fn insert(
 /// free.
 ///
 /// # Errors
-/// Damage if the records are not what the caller expected; the block is then unchanged.
+/// Damage if the records differ from the expected ones; the block is then unchanged.
 pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -> Checked<()> {
     let entry = entry_at(block, offset)?;
     let length = entry.length;

@@ -119,7 +119,7 @@ fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result
     }
 }
 
-/// Moves the upper half of a node's entries to a new node beside it.
+/// Moves the upper half of a node's entries to a new sibling.
 fn split_node<B: DirectoryBlocksMut>(
     blocks: &mut B,
     above_level: usize,

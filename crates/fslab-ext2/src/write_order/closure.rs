@@ -72,7 +72,7 @@ impl ClosureStep {
     pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
 }
 
-/// What a closure's step wrote to the device, until it is passed to
+/// The writes of a closure's step to the device, until they are passed to
 /// [`note_step`](Volume::note_step).
 #[derive(Default)]
 pub(crate) struct StepWritten {
@@ -84,7 +84,8 @@ pub(crate) struct StepWritten {
 }
 
 impl Volume {
-    /// Returns what an fsync of an inode has to write; `None` if everything has to be flushed.
+    /// Returns the closure of an inode, which an fsync has to write; `None` if everything has to be
+    /// flushed.
     pub(crate) fn closure(&self, no: InodeNo) -> Result<Option<Closure>> {
         if self.order.pending.is_unordered || self.options.reuse != Reuse::AfterFlush {
             return Ok(None);
@@ -98,8 +99,8 @@ impl Volume {
         }
     }
 
-    /// Writes one step of a closure. The volume must not change between two steps, but this needs
-    /// it only shared, so other threads may read. `written` lists what was written, even after an
+    /// Writes one step of a closure. The volume must not change between two steps. A step borrows
+    /// it only shared, so other threads may read. `written` lists the written blocks, even after an
     /// error.
     pub(crate) fn put_step(
         &self,
@@ -134,7 +135,7 @@ impl Volume {
         written.superblock.is_some() || (written.is_any && !self.data_written)
     }
 
-    /// Records what a step wrote, except for its blocks.
+    /// Records the effects of a step on the state of the volume, except for its blocks.
     pub(crate) fn note_step(&mut self, written: &mut StepWritten) {
         self.data_written |= written.is_any;
         if let Some(superblock) = written.superblock.take() {

@@ -115,7 +115,7 @@ impl Volume {
 
     /// Records a flush of the device; must be called before anything else is written.
     pub(crate) fn flushed(&mut self, answer: fslab_vfs::Result<()>) -> Result<()> {
-        // After a failed flush nobody can tell which writes the device dropped.
+        // After a failed flush it is unknown which writes the device dropped.
         answer.inspect_err(|_| self.trouble.note())?;
         // Only after a success: a failed flush is requested again next time.
         (self.data_written, self.reuse_waits) = (false, false);

@@ -1,5 +1,5 @@
-//! The state of changes that wait to be written: their order, and what the device does not have
-//! yet.
+//! The state of changes that wait to be written: their order, and the inodes and names that the
+//! device does not have yet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -35,7 +35,7 @@ impl Order {
     }
 }
 
-/// What is missing of an inode on the device.
+/// The parts of an inode that are not on the device.
 #[derive(Default)]
 pub(crate) struct Pending {
     /// The inode itself is new.

@@ -44,9 +44,9 @@ struct Choice {
 }
 
 impl Choice {
-    /// Whether `contents` is this state, or what e2fsck may make of it. A pointer in an indirect
-    /// block reaches the device before the inode with its size. e2fsck then extends the size to the
-    /// end of the last block, so only zeros may follow the written bytes.
+    /// Whether `contents` is this state, or a state that e2fsck may make from it. A pointer in an
+    /// indirect block reaches the device before the inode with its size. e2fsck then extends the
+    /// size to the end of the last block, so only zeros may follow the written bytes.
     fn is(&self, contents: &[u8], block_bytes: usize) -> bool {
         let Some(mut rest) = contents.strip_prefix(self.bytes.as_slice()) else { return false };
         for written in &self.appended {

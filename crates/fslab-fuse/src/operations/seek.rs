@@ -1,8 +1,8 @@
 //! Requests for the next data or hole of an open file.
 //!
-//! Bytes that exist only in the kernel's cache count as data. If there may be such bytes, the
-//! kernel must write them back before the file system's hole is trusted. That drops their pages
-//! from the cache, so it is done only for the hole.
+//! Bytes that exist only in the kernel's cache are data. If there may be such bytes, the kernel
+//! must write them back before the file system's hole is trusted. That drops their pages from the
+//! cache, so it is done only for the hole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Seeker {
         }
     }
 
-    /// Returns the first hole at or behind an offset without dirty pages.
+    /// Returns the first hole without dirty pages, at or after an offset.
     fn hole_from(&self, offset: u64) -> Result<u64> {
         let mut start = match self.seek(offset, SeekTo::Hole) {
             // All data there may be in the kernel's pages.
@@ -113,7 +113,8 @@ impl Seeker {
             let end = self.data_from(start)?;
             self.write_back(start..end);
             let found = self.seek(offset, SeekTo::Hole)?;
-            // Nothing is known behind `end` yet: all of this hole turned out to be data.
+            // Nothing is known about the bytes after `end` yet: all of this hole turned out to be
+            // data.
             if found < end {
                 return Ok(found);
             }

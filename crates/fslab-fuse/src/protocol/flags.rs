@@ -62,7 +62,8 @@ bitflags::bitflags! {
 
 /// GETATTR: the handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
-/// WRITE: the pages are from the kernel's cache and have a fixed offset.
+/// WRITE: the pages come from the kernel's page cache and are written at their offset, even with
+/// O_APPEND.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;

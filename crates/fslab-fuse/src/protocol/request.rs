@@ -46,7 +46,7 @@ wire! {
 }
 wire! { SetxattrInCompat [8] { size: u32, flags: u32, } }
 wire! {
-    /// The header of each record behind a creating request's body; see `extension`.
+    /// The header of each record after a creating request's body; see `extension`.
     ExtHeader [8] { size: u32, kind: u32, }
 }
 wire! { Secctx [8] { size: u32, padding: u32, } }

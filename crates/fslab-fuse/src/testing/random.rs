@@ -160,7 +160,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Records behind a body, with possible lengths and kinds.
+/// Records after a body, with possible lengths and kinds.
 fn extensions() -> impl Strategy<Value = Vec<u8>> {
     let number = select(vec![0_u32, 1, 2, 4, 8, 16, 24, 31, 32, 33, u32::MAX]);
     let record = vec(number, 2..8)

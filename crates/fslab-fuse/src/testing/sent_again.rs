@@ -1,4 +1,4 @@
-//! Requests that a daemon leaves unanswered when it is killed have exactly one effect, wherever it
+//! Requests that a daemon leaves unanswered when it is killed have exactly one effect, whenever it
 //! is killed. The result is compared with that of a daemon that is not killed.
 //!
 //! Each request is cut short at each stage, and then resent to the next daemon over the same

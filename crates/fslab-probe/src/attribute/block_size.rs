@@ -1,10 +1,10 @@
 //! `block-size`: the smallest piece of a file that can hold data between holes.
 //!
 //! There are three methods. The first finds where the data around one written byte begins and ends
-//! (SEEK_DATA). The second takes the length of the extent that FIEMAP reports. The third counts
-//! what is written to the device when one byte is overwritten synchronously; journals and
-//! copy-on-write add to it, so it is an upper bound that only confirms. `st_blksize` is not used:
-//! XFS returns 4096 for any block size.
+//! (SEEK_DATA). The second takes the length of the extent that FIEMAP reports. The third counts the
+//! bytes written to the device when one byte is overwritten synchronously. Journals and
+//! copy-on-write add to them, so they are an upper bound that only confirms. `st_blksize` is not
+//! used: XFS returns 4096 for any block size.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,4 +1,5 @@
-//! `cache-size`, `cache-bound`: how much of a file stays in the page cache, and what limits it.
+//! `cache-size`, `cache-bound`: how much of a file stays in the page cache, and the cause of this
+//! limit.
 //!
 //! A file is read twice. If it fits, all of its pages are resident after the first read, and the
 //! second read requests nothing from the device. A slightly larger file loses pages while it is

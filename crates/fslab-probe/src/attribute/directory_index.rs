@@ -126,9 +126,8 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
     }
 }
 
-/// Judges by the size of the directory. In ext2 and its successors a directory is a file of blocks:
-/// after splits of full blocks, many blocks are half empty. In other file systems the size means
-/// something else.
+/// Judges by the size of the directory. In ext2 and its successors, splitting full directory blocks
+/// leaves many blocks half empty. In other file systems the size means something else.
 fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     const NAME: &str = "bytes of the directory, by number of names";
     /// Size of a name's entry: inode, lengths, kind, and the name, padded to four bytes.

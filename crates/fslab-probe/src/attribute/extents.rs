@@ -25,7 +25,8 @@ pub(super) static IN_BLOCK: Attribute =
     });
 
 /// Number of punches after which the place for extents should have overflowed. Inodes hold a few
-/// dozen. A 64 KiB block of 16-byte extents holds 4096, of which only a reasonable number is tried.
+/// dozen. A 64 KiB block of 16-byte extents holds 4096 extents; only a reasonable number of them is
+/// tried.
 const PUNCHES: [u64; 2] = [40, 1000];
 
 /// Number of files that are tried until one is contiguous.

@@ -1,4 +1,4 @@
-//! `journal`: what is written twice, so that a power cut leaves a consistent file system.
+//! `journal`: the data that is written twice, so that a power cut leaves a consistent file system.
 //!
 //! The device's counters are used. A file's mode is changed and the file synced; without a journal
 //! only the block of its inode is written. A journal shows in two ways. The block is written again
@@ -126,7 +126,8 @@ fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {
     Ok((BlockCounters::read(device)? - before).sectors_written * SECTOR)
 }
 
-/// Syncs twice: the second sync writes to its place what the first committed to the journal.
+/// Syncs twice: the first commits to the journal, and the second writes the same blocks to their
+/// final place.
 fn sync_everything(file: &Scratch) -> io::Result<()> {
     rustix::fs::syncfs(&file.file)?;
     Ok(rustix::fs::syncfs(&file.file)?)

@@ -83,7 +83,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     let least = path.len() as u64;
     let mut series = Vec::new();
     let first_refused = first_true(least, LONGEST_PATH, |length| {
-        // Insert as many slashes before the name as bytes are missing.
+        // Fill the missing bytes with slashes before the name.
         let directory = &path[..path.len() - name.len()];
         let slashes = vec![b'/'; (length - least) as usize];
         let long = [directory, &slashes, name].concat();

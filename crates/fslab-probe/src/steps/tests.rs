@@ -35,7 +35,7 @@ fn a_step_is_found_at_every_place() {
     }
 }
 
-/// Of a thousand flat sequences with heavy noise, hardly any may show a step.
+/// At most two of a thousand flat sequences with heavy noise may show a step.
 #[test]
 fn flat_times_are_refused() {
     let mut random = Pcg64::seed_from_u64(seed());

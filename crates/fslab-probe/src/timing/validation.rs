@@ -1,4 +1,4 @@
-//! Validates the cycle counter: what the processor and the kernel report about it, whether it
+//! Validates the cycle counter: the reports of the processor and the kernel about it, whether it
 //! agrees on all processors, and whether it is proportional to time.
 //!
 //! The last check is the original validation, `sleep` timed by both clocks. It adds what the

@@ -96,7 +96,7 @@ fn gates_of_no_row_and_gates_that_do_not_parse_are_refused() {
     assert!("elapsed slower -1%".parse::<Gate>().unwrap_err().contains("from 0 % to 1000 %"));
 }
 
-/// Of 500 comparisons of equal targets, a gate of 0 % fails for about 2.5 %, whose interval lies
+/// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets: their interval lies
 /// above 1 by chance. A gate of 1 % fails for fewer.
 #[test]
 fn equal_targets_rarely_fail_a_gate() {

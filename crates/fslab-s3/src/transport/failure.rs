@@ -142,7 +142,7 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // These causes do not show what the store holds: `InvalidData` would mean damage.
+            // These causes reveal nothing about the stored data: `InvalidData` would mean damage.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)

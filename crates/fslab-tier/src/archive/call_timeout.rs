@@ -300,8 +300,8 @@ impl Archive for TimeoutArchive {
     }
 }
 
-/// A container that is being written. A late or failed call keeps the upload, so that no further
-/// calls are possible.
+/// A container that is being written. Each call takes the upload and returns it on success. After a
+/// late or failed call there is no upload, and all later calls fail.
 struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,

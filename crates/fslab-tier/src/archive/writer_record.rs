@@ -1,6 +1,6 @@
 //! The record of the tree that writes to an archive, for archives of any kind.
 //!
-//! Two trees of one tier, such as a rebuilt one beside the original, must not both write to an
+//! Two trees of one tier, such as a rebuilt one and the original, must not both write to an
 //! archive: each would delete data that only the other needs. So a record in the archive names the
 //! writing tree, until a user makes another one take over. Other trees can only read.
 //!

@@ -86,8 +86,8 @@ impl Catalogue {
         })
     }
 
-    /// Writes rows whose objects still have the row that the change is based on. Of another row
-    /// only the scan is updated, because its writer knew more. Writes all or none, durably.
+    /// Writes the rows whose objects still have the row that the change is based on. If the row
+    /// differs, its writer knew more, so only its scan is updated. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.

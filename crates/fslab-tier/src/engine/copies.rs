@@ -91,7 +91,7 @@ impl Sink for CopyWriter<'_> {
 }
 
 /// Verifies a copy by reading it back. Cached data is dropped first, so that the bytes come from
-/// the disk and not from what the kernel still has in memory.
+/// the disk and not from the kernel's page cache.
 pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'_>) -> Result<()> {
     archive.forget((KIND, version.location.container));
     let reader = ObjectReader::open(archive, version)?;

@@ -149,7 +149,7 @@ pub struct FileUse {
     tier: Arc<Tier>,
     /// The file.
     pub file: Arc<TieredFile>,
-    /// Whether the use holds the inode below.
+    /// Whether this use holds a lookup reference on the lower inode, which is released on drop.
     holds: bool,
 }
 
@@ -187,8 +187,8 @@ impl Tier {
         FileUse { tier: Arc::clone(self), file: self.files.enter(ino), holds: false }
     }
 
-    /// Begins a use that may outlast the caller. The inode is held below, because otherwise its
-    /// number could be reused for another file.
+    /// Begins a use that may outlast the caller. It holds a lookup reference on the lower inode,
+    /// because otherwise the inode number could be reused for another file.
     ///
     /// # Errors
     /// `ESTALE` if there is no lookup reference to the inode.

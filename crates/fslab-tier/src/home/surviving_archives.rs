@@ -16,7 +16,7 @@ pub struct SurvivingArchives {
     pub attached: Vec<ArchiveEntry>,
     /// These archives, and others that a home names.
     pub archives: Vec<Arc<dyn Archive>>,
-    /// Why further archives of a home can't be used.
+    /// The reasons why other archives of a home can't be used.
     pub problems: Vec<String>,
 }
 

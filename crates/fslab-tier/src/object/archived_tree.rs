@@ -61,7 +61,7 @@ pub(crate) fn order(tree: &Heading) -> (u64, Timestamp) {
 /// Opens a tree, and checks it by reading it completely.
 ///
 /// # Errors
-/// Errors of the archive, or what is wrong with the tree.
+/// Errors of the archive, or damage to the tree.
 pub(crate) fn open_whole(
     archive: &Arc<dyn Archive>,
     container: Id,
@@ -78,7 +78,7 @@ pub(crate) fn open_whole(
 /// Checks a tree by reading it completely.
 ///
 /// # Errors
-/// Errors of the archive, or what is wrong with the tree.
+/// Errors of the archive, or damage to the tree.
 pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
     entries(tree, request, &mut |_, _| Ok(()))
 }

@@ -94,7 +94,7 @@ pub fn enclose(
 /// last object to the first.
 ///
 /// # Errors
-/// Errors of the archive, or what is wrong with the container.
+/// Errors of the archive, or damage to the container.
 pub fn contents_of(
     archive: &Arc<dyn Archive>,
     container: Id,

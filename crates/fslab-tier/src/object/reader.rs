@@ -120,7 +120,7 @@ impl ObjectReader {
     /// Opens an object that must be a version of a file.
     ///
     /// # Errors
-    /// Errors of the archive, or what is wrong with the object.
+    /// Errors of the archive, or damage to the object.
     pub fn open(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
         let reader = Self::open_any(archive, ContainerKind::Files, version.location)?;
         if reader.root != version.root || reader.heading.object != version.object {
@@ -132,7 +132,7 @@ impl ObjectReader {
     /// Opens an object about which only its location is known.
     ///
     /// # Errors
-    /// Errors of the archive, or what is wrong with the object.
+    /// Errors of the archive, or damage to the object.
     pub fn open_any(
         archive: &Arc<dyn Archive>,
         kind: ContainerKind,
@@ -233,7 +233,7 @@ impl ObjectReader {
     /// Reads a block and checks its hash.
     ///
     /// # Errors
-    /// Errors of the archive, or what is wrong with the block.
+    /// Errors of the archive, or damage to the block.
     pub fn block(&self, number: u64) -> crate::Result<Vec<u8>> {
         let entry = self.entry(number)?;
         let length = entry.length.get() as usize;

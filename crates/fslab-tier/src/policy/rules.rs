@@ -108,7 +108,7 @@ impl Policy {
 #[serde(deny_unknown_fields)]
 struct RawPolicy {
     watermarks: Option<RawWatermarks>,
-    /// Files that changed within this time are left alone.
+    /// Files that changed within this time are skipped.
     settle: Option<Spanned<String>>,
     /// Bytes that became resident within this time stay.
     stay: Option<Spanned<String>>,

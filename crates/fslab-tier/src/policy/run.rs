@@ -38,7 +38,7 @@ struct Tally {
     /// Paths of files that are in use or being changed. The next run may be able to handle them.
     /// A run may try to release a file several times.
     busy: HashSet<String>,
-    /// Files of other users, which an ordinary user's tier leaves alone.
+    /// Files of other users, which an ordinary user's tier skips.
     foreign: u64,
 }
 
@@ -72,7 +72,7 @@ type Deed<'a> = dyn FnMut(&mut Run<'_>, &WalkEntry<'_>, Chosen) -> Result<()> + 
 /// Files that the archiver has finished, with their outcomes.
 type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
 
-/// Runs a policy, or reports what it would do. Without `rules`, the policy in the tier's home is
+/// Runs a policy, or reports the planned actions. Without `rules`, the policy in the tier's home is
 /// used.
 pub(crate) fn run(
     tier: &Arc<Tier>,
@@ -139,7 +139,7 @@ impl Tally {
 }
 
 impl Run<'_> {
-    /// Archives all files that need it, and releases what may be released, in one walk.
+    /// Archives all files that need it, and releases all files that may be released, in one walk.
     fn archive_and_release(&mut self) -> Result<()> {
         self.each_file(&mut |run, place, chosen| {
             if chosen.needs_archiving() {

@@ -84,8 +84,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file from the version that the tree names, wherever it is now, or else from the
-    /// latest version in the archives.
+    /// Makes a file from the version that the tree names, even if its object was moved. If that
+    /// version is missing, uses the latest version in the archives.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
         // Other reasons for its absence were reported before.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };

@@ -27,7 +27,7 @@ pub enum Marks {
     /// Those of root's tiers: `trusted.`, which nobody else reads or writes.
     Trusted,
     /// Those of an ordinary user's tiers: `user.`, which anyone who may write to a file can set.
-    /// They are trusted on this user's files only, and files of other users are left alone.
+    /// They are trusted only on this user's files, and files of other users are skipped.
     Own(u32),
 }
 

@@ -29,7 +29,7 @@ const FILES: u64 = 80;
 /// The number of directories that contain them.
 const DIRECTORIES: u64 = 20;
 
-/// Two archives, and what an engine over a tree needs.
+/// Two archives, and the requirements of an engine over a tree.
 struct Drill {
     scratch: TempDir,
     dates: Arc<Dates>,

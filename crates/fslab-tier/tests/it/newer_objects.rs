@@ -136,7 +136,7 @@ fn names_that_are_made_by_a_second_rebuild_are_names_of_the_same_file() {
     rebuild_in(&bench, &lower);
     let (below, deep) = (Client::new(&*lower), b"dir/deep");
     let deep = fslab_tier::Found::at(&lower, deep).unwrap().ino();
-    // Of each pair, the first or the last name in the tree.
+    // Removes the first or the last name of each pair in the tree.
     below.unlink(deep, "file5").unwrap();
     below.unlink(Ino::ROOT, "link10").unwrap();
     below.unlink(deep, "file1").unwrap();

@@ -158,7 +158,7 @@ fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
                 // If it had to wait for the block, the receiver has given up.
                 done.send(()).unwrap_or_default();
             }));
-            // A caller that does not wait for the block finishes before it is recalled.
+            // If the caller does not wait for the block, it finishes here, before the recall.
             is_done.recv_timeout(Duration::from_millis(200)).unwrap_or_default();
         }
     }));

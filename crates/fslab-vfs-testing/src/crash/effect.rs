@@ -34,7 +34,7 @@ pub(super) struct Effect {
 pub(super) enum Change {
     /// Names that change atomically.
     Names(Vec<Binding>),
-    /// The file gets this size, and everything behind it is removed. `written` if a write extended
+    /// The file gets this size, and everything past it is removed. `written` if a write extended
     /// it.
     Resize { ino: Ino, size: u64, written: bool },
     /// Whole blocks become empty.

@@ -1,4 +1,4 @@
-//! What scripts promise: the versions of something, and when each of them was durable.
+//! The promises of a script: the versions of something, and when each of them was durable.
 //!
 //! Positions are those of a [`super::CrashFs`]: the number of events so far.
 

@@ -313,7 +313,8 @@ impl<'c> Pair<'c> {
                 })?
             }
             Operation::TruncateOpen { handle, size } => {
-                // What ftruncate(2) does not allow fails in the kernel, before any request.
+                // If ftruncate(2) does not allow the call, it fails in the kernel, before any
+                // request.
                 let writable = self.file(handle)?;
                 let can_write = writable.1.write(0, b"").is_ok();
                 if !can_write {

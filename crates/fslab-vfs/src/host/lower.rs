@@ -109,7 +109,7 @@ impl Lower {
     /// The path of an inode according to the kernel; `None` if the kernel knows no name.
     pub fn name(&self, ino: Ino) -> Option<PathBuf> {
         let path = name_of(&*self.path(ino).ok()?)?;
-        // The path of a file opened by its handle alone may have no directory.
+        // The path of a file that was opened only by its handle may have no directory.
         path.file_name()?;
         match &self.root_name {
             Some(root) => Some(root.join(path.strip_prefix("/").ok()?)),
@@ -343,8 +343,8 @@ fn new_session() -> Result<u64> {
     if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
 }
 
-/// Maximum number of descriptors kept for each of two uses, besides those of open files: a quarter
-/// of the process's limit.
+/// Maximum number of descriptors kept for each of two uses, in addition to those of open files: a
+/// quarter of the process's limit.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

@@ -1,4 +1,5 @@
-//! Opens lower inodes by their number alone, after all other data about them was forgotten.
+//! Opens lower inodes of which only the number is known, because all other data about them was
+//! dropped.
 //!
 //! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
 //! inode with a name is then below it. For a root further down this can't be verified. The kernel

@@ -54,7 +54,7 @@ const NETWORK: [u32; 10] = [
 const FUSE: u32 = 0x6573_5546;
 
 /// FUSE file systems that store their files on other machines. The names are those in mountinfo
-/// behind `fuse.`, or the source if there is none.
+/// after `fuse.`, or the source if there is none.
 const NETWORK_FUSE: [&str; 17] = [
     "beegfs",
     "blobfuse2",

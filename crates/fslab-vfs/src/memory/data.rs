@@ -1,6 +1,6 @@
 //! The bytes of a regular file, sparse, in pages of 4 KiB.
 //!
-//! Invariant: bytes at or behind the size are zero in every page, so growing a file never shows
+//! Invariant: bytes at or past the size are zero in every page, so growing a file never shows
 //! content from an earlier, longer version.
 
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ impl Data {
         Ok(page.get_or_insert_with(|| Box::new([0; PAGE_BYTES as usize])))
     }
 
-    /// Sets the size. Space reserved behind the new size is freed.
+    /// Sets the size. Space reserved past the new size is freed.
     pub fn truncate(&mut self, space: &mut Space, size: u64) -> Result<(), Errno> {
         if size > MAX_SIZE {
             return Err(Errno::FBIG);

@@ -68,7 +68,7 @@ impl Directory {
         }
     }
 
-    /// The position behind the last entry ever created.
+    /// The position after the last entry ever created.
     pub fn end(&self) -> u64 {
         self.next_position
     }

@@ -45,7 +45,7 @@ impl Text {
             .map_err(fslab_compare::Error::from)?)
     }
 
-    /// Returns one line: the plan's name for what it compares, or its error.
+    /// Returns one line: the plan's `name`, or its error.
     pub fn title(&self) -> String {
         self.plan(Form::Full).map_or_else(|error| error.to_string(), |plan| plan.name)
     }

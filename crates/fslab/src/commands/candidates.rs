@@ -114,7 +114,7 @@ fn starts_with(candidate: &CompletionCandidate, current: &OsStr) -> bool {
 mod tests {
     use clap_complete::engine::complete;
 
-    /// Returns what a shell offers for the last word of a command line.
+    /// Returns the completions that a shell offers for the last word of a command line.
     fn offered(line: &str) -> Vec<String> {
         let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
         let last = words.len() - 1;

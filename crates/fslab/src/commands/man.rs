@@ -35,7 +35,7 @@ impl Args {
     }
 }
 
-/// Completes a generated page with the usual sections of man pages. The text behind the options in
+/// Completes a generated page with the usual sections of man pages. The text after the options in
 /// `--help` becomes NOTES and EXAMPLES. It is not filled, because man(1) would join the lines of
 /// its tables.
 fn completed(page: &str) -> String {

@@ -1,4 +1,4 @@
-//! `fslab report`: renders a report from its samples alone.
+//! `fslab report`: renders a report from its samples, without other data.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Runs what the claims need, and writes the pages.
+    /// Runs the plans and commands that the claims need, and writes the pages.
     pub fn run(self) -> Result<()> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         let library = Library::open(&self.paper, form)?;

@@ -117,8 +117,8 @@ fn apply(
     Ok(())
 }
 
-/// Checks that the result of every completed operation is there. Of the failed operation, only its
-/// own bytes are uncertain.
+/// Checks that the result of every completed operation exists. Only the bytes that the failed
+/// operation wrote are uncertain.
 fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
     for (name, contents) in made {
         let found = fs::read(point.join(name));

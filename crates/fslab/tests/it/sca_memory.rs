@@ -341,9 +341,9 @@ fn anonymous(pid: u32) -> u64 {
 /// Number of converting threads in these tests.
 const CONVERTING: u64 = 2;
 
-/// Returns the memory limit of a conversion, in bytes. Each thread needs 32 MiB in addition to what
-/// a mount needs. These are pieces of 4 MiB: two that are compared, and those that they are read
-/// from and encoded to.
+/// Returns the memory limit of a conversion, in bytes. Each thread needs 32 MiB in addition to the
+/// memory of a mount. These are pieces of 4 MiB: two that are compared, and those that they are
+/// read from and encoded to.
 fn bound_of_conversion(chunk: u64, cache: u64, context: u64) -> u64 {
     let converting = CONVERTING * (32 * MIB + 2 * chunk + context + a_file(chunk));
     PROGRAM + cache + converting + WORKERS * (3 * chunk + context)

@@ -9,7 +9,7 @@ pub const POINTER_BYTES: usize = 4;
 /// The mode bit of a directory.
 const MODE_DIRECTORY: u16 = 0x4000;
 
-/// A directory entry, which also contains what an inode would.
+/// A directory entry. It also contains the fields that other file systems keep in an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// A number that is never reused.

@@ -208,7 +208,7 @@ impl Server<'_> {
         family_time_of(started.id()).map_err(Error::file("/proc".as_ref()))
     }
 
-    /// Shuts the server down in order: all data is written to its files.
+    /// Shuts the server down cleanly: all data is written to its files.
     pub fn stop(mut self) -> Result<()> {
         let Some(started) = self.started.take() else { return Ok(()) };
         let status = started.end(Signal::INT, PATIENCE)?;
@@ -239,7 +239,7 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
-    /// Shuts the server down in order, because its other processes hold files of the target open.
+    /// Shuts the server down cleanly, because its other processes hold files of the target open.
     fn drop(&mut self) {
         let Some(started) = self.started.take() else { return };
         if let Err(error) = started.end(Signal::INT, PATIENCE) {

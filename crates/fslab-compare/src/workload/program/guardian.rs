@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 
 /// Keeps the numbers of process groups until its input ends, which happens when the writer dies.
-/// Then it sends SIGINT, which shuts a database down in order: the database writes its checkpoint
+/// Then it sends SIGINT, which shuts a database down cleanly: the database writes its checkpoint
 /// and removes its System V shared memory. The groups are killed only when their leaders have
 /// ended, or after a minute.
 const SCRIPT: &str = r#"

@@ -64,7 +64,8 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // The previous record still names this tree, and the tree remembers the opening in it.
+        // The previous record still names this tree, and the tree has recorded the opening in that
+        // record.
         Err(Error::File { source, .. }) if known.is_some() => {
             tracing::info!("{} can't say that it was opened: {source}", archive.display());
             Ok(())

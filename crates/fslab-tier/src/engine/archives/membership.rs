@@ -139,7 +139,7 @@ impl Tier {
     }
 
     /// Counts the versions that would have too few copies without an archive. Copies in unavailable
-    /// archives do not count, nor do copies that another tree may delete.
+    /// archives do not count. Copies that another tree may delete do not count either.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);

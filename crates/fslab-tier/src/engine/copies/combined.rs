@@ -1,9 +1,9 @@
 //! Several damaged copies of an object, read as one.
 //!
 //! The parts of an object are verified separately: head, tail, attributes with the hashes of the
-//! table, a page of the table, a block. Each part is read from a copy in which it is whole.
-//! Encrypted copies refuse damaged chunks, so they are combined chunk by chunk: a block can be
-//! whole although each copy lacks some of it.
+//! table, a page of the table, a block. Each part is read from a copy in which it is intact.
+//! Encrypted copies refuse damaged chunks, so they are combined chunk by chunk. A block can then be
+//! intact although each copy lacks some of its chunks.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -34,7 +34,7 @@ impl CombinedCopies {
     /// Finds a copy for each part of an object.
     ///
     /// # Errors
-    /// The error of the first part that is whole in no copy; [`Error::Interrupted`].
+    /// The error of the first part that is not intact in any copy; [`Error::Interrupted`].
     pub(in crate::engine) fn whole(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,
@@ -54,7 +54,7 @@ impl CombinedCopies {
     /// Returns one block of an object.
     ///
     /// # Errors
-    /// The error of a required part that is whole in no copy.
+    /// The error of a required part that is not intact in any copy.
     pub(in crate::engine) fn block(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,
@@ -91,7 +91,7 @@ impl CombinedCopies {
         Ok((work, object))
     }
 
-    /// Reads a part from the first copy in which it is whole. That copy is then preferred for the
+    /// Reads a part from the first copy in which it is intact. That copy is then preferred for the
     /// part.
     fn choose<T>(&self, part: &Range<u64>, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let none = || Error::NoCopy { missing: Vec::new() };

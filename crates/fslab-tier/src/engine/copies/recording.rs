@@ -44,8 +44,8 @@ impl Tier {
         self.change_mark(&mut state, Durable::Later, |known| known.version = named)
     }
 
-    /// Marks a fully resident file as changed, because no copy of its version is whole. It is then
-    /// archived again, and not released before. Returns whether the file is marked now, even if it
+    /// Marks a fully resident file as changed, because no copy of its version is intact. It is
+    /// archived again before it may be released. Returns whether the file is marked now, even if it
     /// was before. A renamed file is left to a scan.
     pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
         let Some(found) = self.found_live(row) else { return Ok(false) };

@@ -21,7 +21,7 @@ use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
 /// The repair of one part of a container.
 pub(super) struct Repair<'a> {
     pub(super) kind: ContainerKind,
-    /// The archive in which the part is whole; `from_offset` is the part's offset there.
+    /// The archive in which the part is intact; `from_offset` is the part's offset there.
     pub(super) from: &'a Arc<dyn Archive>,
     pub(super) from_offset: u64,
     pub(super) to: &'a Arc<dyn Archive>,
@@ -77,7 +77,7 @@ impl Repair<'_> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // A copy of unknown length is read all the same.
+        // A copy of unknown length is read nevertheless.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);

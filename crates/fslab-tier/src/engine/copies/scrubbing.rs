@@ -28,13 +28,13 @@ use crate::stored::{Location, Version};
 pub struct Scrubbed {
     /// Copies that were read.
     pub copies: u64,
-    /// Copies that were damaged or missing and are whole again.
+    /// Copies that were damaged or missing and were repaired.
     pub repaired: u64,
     /// Copies that were made because there were fewer than the tier requires.
     pub made: u64,
-    /// Resident files that are to be archived again, because no copy is whole.
+    /// Resident files that are to be archived again, because no copy is intact.
     pub anew: u64,
-    /// Versions that still have fewer whole copies than required.
+    /// Versions that still have fewer intact copies than required.
     pub short: u64,
     /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
@@ -304,7 +304,8 @@ impl Scrub<'_> {
         verify(to, &row.version, self.pace)
     }
 
-    /// Returns the copies of an object as one that is whole, if each part is whole in some copy.
+    /// Returns one intact copy, combined from all copies of an object, if each part is intact in
+    /// some copy.
     fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
         let (holders, version) = (self.tier.holders(&row.version), &row.version);
         match CombinedCopies::whole(holders, version, self.pace.request) {
@@ -390,8 +391,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Reports a damaged copy and its repair, if one was tried; returns whether the copy is whole.
-    /// A copy counts as damaged if it can't be repaired because an archive became unavailable.
+    /// Reports a damaged copy and its repair, if one was tried; returns whether the copy is intact.
+    /// A copy is reported as damaged if it can't be repaired because an archive became unavailable.
     fn tell_repaired(
         &mut self,
         repaired: Option<Result<()>>,

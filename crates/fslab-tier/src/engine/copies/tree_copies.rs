@@ -17,7 +17,7 @@ use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
 impl Tier {
-    /// Verifies a tree that was just written. Deletes it if it differs from what was written,
+    /// Verifies a tree that was just written. Deletes it if it differs from the written tree,
     /// because a rebuild would begin with the newest tree.
     pub(in crate::engine) fn verify_tree(
         &self,

@@ -77,7 +77,7 @@ impl Tier {
             Ok(self.reader(archive, version)?.attributes().clone())
         });
         match kept {
-            // No copy is whole, but together they may have every part.
+            // No copy is intact, but together they may have every part.
             Err(_) if self.holders(version).len() > 1 => {
                 CombinedCopies::attributes(self.holders(version), version)
             }

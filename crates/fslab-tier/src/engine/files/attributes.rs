@@ -75,8 +75,8 @@ impl Tier {
         }
     }
 
-    /// Returns the present residency of an inode. A residency copied from another file, as by
-    /// `rsync -X` or by `cp -a` as root, is ignored unless it names offline blocks.
+    /// Returns the present residency of an inode. A residency copied from another file (for example
+    /// by `rsync -X`, or by `cp -a` as root) is ignored unless it names offline blocks.
     pub(crate) fn residency_of(&self, attr: &Attr) -> ReadResidency {
         let known = match self.in_use(attr.ino) {
             Some(file) => self.present_residency(&file),

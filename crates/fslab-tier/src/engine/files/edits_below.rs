@@ -1,13 +1,13 @@
 //! Edits of released files that were made below the mount, while the tree was not mounted.
 //!
-//! Released blocks are holes. Data in an offline block was written by a program that saw the file
-//! below: it stays, and a recall fills the space around it. Sectors of zeros are recalled all the
-//! same. They come from padded pages, from preallocation in holes, and from a power cut during a
-//! recall.
+//! Released blocks are holes. Data in an offline block was written by a program that used the lower
+//! file. The data is kept, and a recall fills the space around it. Sectors of zeros are recalled
+//! nevertheless. They come from padded pages, from preallocation in holes, and from a power cut
+//! during a recall.
 //!
-//! A file without any hole may have been rewritten completely, zeros included; then none of its
-//! blocks is offline. It counts as rewritten only if its modification time or size differs, and if
-//! the engine has neither changed nor moved any of it.
+//! A file without any hole may have been rewritten completely, including zeros. Then none of its
+//! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
+//! if the engine has neither changed nor moved any of it.
 
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ impl<'a> DataBelow<'a> {
         Ok(())
     }
 
-    /// Returns the start of the data behind the zeros that may pad its first page.
+    /// Returns the start of the data after the zeros that may pad its first page.
     fn start_of(&self, data: &Range<u64>) -> Result<u64> {
         let page = (data.start / self.page_bytes + 1) * self.page_bytes;
         let end = page.min(data.end).min(self.archived);
@@ -93,7 +93,7 @@ impl<'a> DataBelow<'a> {
         let bytes = self.bytes(data.start..end)?;
         Ok(match bytes.iter().position(|byte| *byte != 0) {
             Some(zeros) => data.start + zeros as u64,
-            // The zeros reach to the archived end, and data was appended behind it.
+            // The zeros reach to the archived end, and data was appended after it.
             None if end == self.archived && data.end > end => end,
             None => data.start,
         })

@@ -35,7 +35,7 @@ pub enum Durable {
 impl Tier {
     /// Records the location of a file's bytes, after the bytes are durable. Removing truncated
     /// blocks from the xattr is always made durable, because a later extension of the file does not
-    /// know of them.
+    /// check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
         let size = self.attr_below(state.ino, None)?.size;

@@ -1,4 +1,4 @@
-//! Syncing the file below, and what a failed sync leaves.
+//! Syncing the lower file, and the state after a failed sync.
 //!
 //! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
 //! xattr names as offline are in archives, so none of their data is lost while they are not

@@ -205,8 +205,7 @@ impl Archiver<'_> {
         };
         let mut told_of = gathered.iter().zip(outcomes);
         told_of.try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
-        // If recording failed, the files are archived all the same. The next start or scan records
-        // them.
+        // Even if recording failed, the files are archived. The next start or scan records them.
         settled
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The new bundle is made from the archives, and no file is recalled. It holds new objects of the
 //! same versions. The files' xattrs durably name the new objects before the old ones are deleted.
-//! The old bundle is deleted with the last of its objects. Replaced and removed objects stay where
-//! they are until they expire.
+//! The old bundle is deleted with the last of its objects. Replaced and removed objects are not
+//! moved; they stay in the old bundle until they expire.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -177,7 +177,7 @@ impl Tier {
         Ok(Served::Done)
     }
 
-    /// Returns a block from the first available archive whose copy of it is whole, or combined from
+    /// Returns a block from the first available archive with an intact copy of it, or combined from
     /// several damaged copies. The result is [`Fetched::Unavailable`] only if a recorded holder is
     /// unavailable and no available one failed.
     pub(in crate::engine) fn fetch(

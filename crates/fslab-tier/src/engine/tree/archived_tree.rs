@@ -1,9 +1,9 @@
-//! Archiving the names and attributes of the whole tree, so that archives alone are enough to
+//! Archiving the names and attributes of the whole tree, so that the archives are sufficient to
 //! rebuild it.
 //!
 //! The tree is an object like a file: its contents are entries, one after the other. It is written
 //! while the tree is in use. Files that are created or changed meanwhile are in the next archived
-//! tree. Files that are renamed meanwhile have a further entry at the end, under their new name.
+//! tree. Files that are renamed meanwhile have a second entry at the end, under their new name.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -215,8 +215,8 @@ impl Tier {
         Ok(container)
     }
 
-    /// Deletes old trees. Keeps the new one, whatever its date, the last few, and some of those
-    /// within the retention time of versions.
+    /// Deletes old trees. Keeps the new one (regardless of its date), the last few, and some of
+    /// those within the retention time of versions.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));

@@ -16,7 +16,7 @@ use crate::engine::tree::walk::{Visit, Visitor};
 use crate::error::Error;
 use crate::lower::{Found, is_missing};
 
-/// Maximum number of renamed inodes that a scan remembers, which take some 40 MB.
+/// Maximum number of renamed inodes that a scan records, which take some 40 MB.
 const NOTED_MAX: usize = 1 << 16;
 
 /// Inodes that were renamed during a scan.

@@ -68,8 +68,8 @@ impl Tier {
 
     /// Scans the tree, then the archives.
     ///
-    /// Nothing is repacked or expired meanwhile. An object moved behind the scan would seem
-    /// unneeded, and one that the scan saw earlier would seem needed.
+    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that the
+    /// scan has visited, the new object would seem unneeded and the old one needed.
     ///
     /// # Errors
     /// Errors of the file system below, the catalogue, archives and `heard`.
@@ -178,8 +178,8 @@ impl Scan<'_> {
     }
 
     /// Records that the tree was walked. If a file's residency is unreadable, it may name any
-    /// object, so the scan's number is not recorded. If a file may have moved behind the walk,
-    /// nothing is recorded.
+    /// object, so the scan's number is not recorded. If a file may have moved to a directory that
+    /// the walk had already visited, nothing is recorded.
     fn note_ended(&self) -> Result<()> {
         if self.found.is_overtaken {
             return Ok(());

@@ -56,7 +56,8 @@ impl Tier {
         self.walk_on(path, request, &mut |place| visit(place?))
     }
 
-    /// Walks like [`Self::walk`], but passes errors of entries to `look` and continues behind them.
+    /// Walks like [`Self::walk`], but passes errors of entries to `look` and continues with the
+    /// next entry.
     ///
     /// # Errors
     /// Errors of `look` and of the path itself; [`Error::Interrupted`].

@@ -83,7 +83,7 @@ fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
     Ok(unpacked?)
 }
 
-/// Prints what was packed.
+/// Prints the sizes of the packed image.
 fn tell(output: &Path, packed: Packed, identity: &Identity) {
     say!(
         "{}: {} for an image of {}, workload {}",

@@ -142,7 +142,7 @@ impl Args {
         Ok(self.checkpoint.as_deref().map(Checkpoint::read).transpose()?.flatten())
     }
 
-    /// Checks what can be checked without a change, and reports what would be done.
+    /// Runs all checks that change nothing, and reports the planned steps.
     fn rehearse(&self, reader: WorkloadReader) -> Result<()> {
         let settings = self.settings()?;
         check_free_to_write(&self.target)?;

@@ -132,7 +132,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns by how many bytes the volume is enlarged beyond what the workload specifies.
+    /// Returns the bytes by which the volume is larger than the workload specifies.
     fn saved(&self, source: &Source) -> Result<u64> {
         let default = if self.paper { PAPER_FRAGMENT } else { 0 };
         let size = NonZeroU32::new(self.fragment_size.unwrap_or(default));

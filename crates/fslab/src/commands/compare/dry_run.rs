@@ -1,4 +1,4 @@
-//! Prints what a comparison would do and how long it would take.
+//! Prints the planned steps of a comparison and their estimated time.
 
 use std::time::Duration;
 

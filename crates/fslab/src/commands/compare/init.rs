@@ -1,5 +1,5 @@
 //! Writes a plan for this machine. Targets that are possible here are compared; the others become
-//! comments that name what is missing.
+//! comments that name the missing parts.
 
 use std::fs::{self, File};
 use std::io::Write;

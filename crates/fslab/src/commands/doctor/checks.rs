@@ -92,7 +92,7 @@ fn helper() -> Finding {
     finding(Part::Mounts, name, state, found).with_advice(advice)
 }
 
-/// Mounts the null stack over a directory. Returns what the kernel granted, if that worked.
+/// Mounts the null stack over a directory. Returns the granted limits and features, if that worked.
 fn trial_mount() -> (Finding, Option<Granted>) {
     match mounted(&MountOptions::default()) {
         Ok(granted) => {

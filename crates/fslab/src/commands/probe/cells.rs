@@ -16,7 +16,7 @@ pub(super) fn all() -> Vec<Cell> {
     for (index, policy) in POLICIES.iter().enumerate() {
         let options = format!("?policy={}", policy.name);
         let cell = Cell::image(Kind::Ext2, "-b 4096").served_by("ext2:", options);
-        // What the policies have in common is checked with only one of them.
+        // Attributes that do not depend on the policy are checked with only one policy.
         cells.push(if index == 0 { cell.in_short() } else { cell.without(&["links-max"]) });
     }
     let linear = "?index=linear".to_owned();

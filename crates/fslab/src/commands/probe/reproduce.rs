@@ -22,7 +22,7 @@ pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(
 const PAPER: &str = "attributes";
 const COMMAND: &str = "prober";
 
-/// Finds the results, and prints the answer as JSON or beside the paper's claims. `clock` is the
+/// Finds the results, and prints them as JSON or next to the paper's claims. `clock` is the
 /// validation of the clock, or the reason why nothing is timed.
 pub(super) fn run(
     how: &How<'_>,

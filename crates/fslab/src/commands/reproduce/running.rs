@@ -23,7 +23,7 @@ use crate::exit::one_line;
 /// its first round.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
-/// The file of the commands' answers, beside the samples.
+/// The file of the commands' answers, in the directory of the samples.
 const ANSWERS: &str = "answers.json";
 
 /// The folder to which the plans of a run are written.

@@ -1,4 +1,4 @@
-//! Makes tiers: from a directory, by adding an archive, or from archives alone.
+//! Makes tiers: from a directory, by adding an archive, or from archives without other data.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -119,7 +119,8 @@ impl Init {
     }
 }
 
-/// Prints who can read released files while the tree is not mounted, and what they read.
+/// Prints which users can read released files while the tree is not mounted, and which content they
+/// read.
 fn say_what_umount_leaves(
     wish: &TierDescription,
     marks: Marks,
@@ -405,8 +406,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     paths.iter().map(|path| resolved(path)).collect()
 }
 
-/// Prints what was rebuilt, and the archives that the new tree only reads. Fails if something is
-/// not as it was.
+/// Prints the result of a rebuild, and the archives that the new tree only reads. Fails if anything
+/// differs from the original tree.
 fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail) -> Result<()> {
     if detail == Detail::Json {
         let mut value = json!(made);

@@ -97,7 +97,7 @@ struct Shown {
     /// Number of events, except for an end without an error.
     told: u64,
     problems: u64,
-    /// Files and bytes, by what was done.
+    /// Files and bytes, by action.
     done: BTreeMap<String, (u64, u64)>,
     /// Versions to be sorted: those of a file next to each other, the oldest first.
     versions: Vec<((String, i64), Event)>,
@@ -169,7 +169,7 @@ impl Shown {
         }
     }
 
-    /// Prints files and bytes by what was done, unless the daemon reported figures itself.
+    /// Prints files and bytes by action, unless the daemon reported figures itself.
     fn show_sums(&self) {
         for (what, (files, bytes)) in self.done.iter().filter(|_| self.detail.is_text()) {
             let files = units::counted(*files, "file");

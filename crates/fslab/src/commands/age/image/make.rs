@@ -96,7 +96,7 @@ impl Args {
         Ok(())
     }
 
-    /// Checks what can be checked without a change, and reports what would be done.
+    /// Runs all checks that change nothing, and reports the planned steps.
     fn rehearse(
         &self,
         form: &Form,
