@@ -121,7 +121,7 @@ fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
 mod tests {
     /// Otherwise an unreadable block would be detected only when root runs the blocks.
     #[test]
-    fn every_block_is_understood() {
+    fn every_block_of_the_guide_parses() {
         let pages = super::pages(None).unwrap();
         assert!(pages.len() > 10 && pages[0].0 == "README.md", "{}", pages.len());
     }

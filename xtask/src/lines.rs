@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_blanks_and_tests_are_no_code() {
+    fn comments_blank_lines_and_tests_do_not_count_as_code() {
         let text = concat!(
             "//! Head.\n\n/// Doc.\nfn a() {\n    // b\n}\n\n",
             "#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n",

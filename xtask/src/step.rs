@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_counted_behind_the_programs_name() {
+    fn stat_fields_start_after_the_program_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 0 9 8 7 6 11 12 130 240 20 0 1 0";
         let fields = stat_fields(stat);
         assert_eq!((fields[0], fields[1], fields[13], fields[14]), ("S", "1", "130", "240"));

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_had_once() {
+    fn lock_is_exclusive() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.lock");
         let first = lock(&path).unwrap();

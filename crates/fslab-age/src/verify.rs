@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_over_time_are_compared_where_both_are_known() {
+    fn scores_are_compared_only_on_days_known_for_both() {
         let aged = line(&[(10.0, 0.9), (20.0, 0.8), (30.0, 0.7)]);
         let apart = |reference: &[(f64, f64)]| {
             over_time(&line(reference), &aged, Limits::default())

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_hold_the_share_and_are_in_order_of_time() {
+    fn attempt_names_contain_the_share_and_sort_by_time() {
         let share = Share { number: 2, of: 12 };
         let name = "002-of-012.20261128T120000-000000001.n1.77.jsonl.part";
         assert_eq!(parse(name).map(|(share, _)| share), Some(share));

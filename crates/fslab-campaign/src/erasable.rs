@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_become_the_devices_of_this_host() {
+    fn roles_resolve_to_devices_of_the_host() {
         let (_scratch, path) = list(
             "# of this host\n\nscratch /dev/disk/by-id/nvme-A_1 # fast\n\
              slow /dev/disk/by-id/ata-B S9\n",
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_list_lets_nothing_be_erased() {
+    fn host_without_a_list_allows_no_erasure() {
         let scratch = tempfile::tempdir().unwrap();
         let erasable = Erasable::read(&scratch.path().join("none")).unwrap();
         assert!(matches!(erasable.place(plan("scratch")), Err(Error::NoDevice { .. })));
     }
 
     #[test]
-    fn a_plan_names_no_device_itself() {
+    fn plan_with_a_device_path_is_refused() {
         let by_path = check_roles(&plan("/dev/disk/by-id/nvme-A_1"));
         assert!(matches!(by_path, Err(Error::DeviceByPath { .. })), "{by_path:?}");
         assert!(matches!(check_roles(&plan("../x")), Err(Error::DeviceByPath { .. })));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_and_lists_of_others_are_refused() {
+    fn invalid_lines_and_group_writable_lists_are_refused() {
         for text in [
             "scratch",
             "scratch /dev/sda",

@@ -135,7 +135,7 @@ mod tests {
 
     /// The test vector for one zero byte, from BLAKE3's own repository.
     #[test]
-    fn a_file_has_the_hash_of_its_contents() {
+    fn file_hash_matches_the_blake3_test_vector() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("file");
         fs::write(&path, [0]).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_input() {
+    fn missing_and_special_files_are_refused_as_inputs() {
         let scratch = tempfile::tempdir().unwrap();
         let missing = scratch.path().join("missing");
         assert!(matches!(input(&missing, missing.clone()), Err(Error::NoInput { .. })));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_is_held_by_one_and_freed_by_its_end() {
+    fn lock_is_exclusive_and_released_on_drop() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("lock");
         let held = HostLock::take(Some(&path), None).unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     /// A lock file that was removed while held no longer locks anything.
     #[test]
-    fn a_removed_file_is_made_anew() {
+    fn removed_lock_file_is_recreated() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("lock");
         let _held = HostLock::take(Some(&path), None).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_other_things_are_not_followed() {
+    fn lock_path_must_be_a_regular_file() {
         let scratch = tempfile::tempdir().unwrap();
         let aim = scratch.path().join("aim");
         let link = scratch.path().join("link");

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_and_what_it_starts_keep_to_processors_for_a_while() {
+    fn pinning_covers_child_threads_and_ends_on_drop() {
         let before = own();
         let last = *before.last().unwrap();
         let pinned = Pinned::to(&[last]).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_are_not_there_are_named() {
+    fn error_names_the_missing_processors() {
         let error = Pinned::to(&[0, 1023]).unwrap_err().to_string();
         assert!(error.contains("[0, 1023]") && error.contains("may use [0"), "{error}");
     }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_targets_of_any_noise_are_rarely_called_different_in_simulations() {
+    fn equal_targets_are_rarely_called_different_at_any_noise() {
         for spread in [0.001, 0.02, 0.3] {
             let found = simulate(&noisy(1.0, spread, 8), 12, 9);
             assert!((10..=SIMULATED_MOST).contains(&found), "{spread}: {found} of {SIMULATED}");

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_grow_by_turns_are_torn_and_reservations_help() {
+    fn reservations_reduce_fragmentation_of_interleaved_files() {
         let geometry = geometry().unwrap();
         let of = |name| {
             let spec = POLICIES.iter().chain([&SPEC]).find(|spec| spec.name == name).unwrap();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_survive_both_ways_and_are_shorter_on_disk() {
+    fn acls_round_trip_and_are_shorter_on_disk() {
         let mut value = XATTR_VERSION.to_le_bytes().to_vec();
         for (tag, id) in [(1_u16, None), (2, Some(1000_u32)), (4, None), (16, None), (32, None)] {
             value.extend(tag.to_le_bytes());

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_set_whole() {
+    fn set_range_sets_exactly_its_bits() {
         for (start, end) in [(0, 0), (1, 7), (0, 8), (3, 21), (8, 24), (7, 9)] {
             let mut bits = [0; 4];
             set_range(&mut bits, start..end);

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_end_with_the_last_number_of_a_block() {
+    fn runs_end_at_the_largest_block_number() {
         let length = |pointers: &[u32], most| {
             let first = Some(BlockNo(pointers[0])).filter(|block| block.0 != 0);
             run_length(|at| pointers[at as usize], first, most)

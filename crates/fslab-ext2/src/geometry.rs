@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_numbers_are_inverse() {
+    fn block_and_inode_numbers_map_to_groups_and_back() {
         let geometry = geometry(1024);
         assert_eq!(geometry.place_of_block(BlockNo(0)), None);
         assert_eq!(geometry.place_of_block(BlockNo(100_000)), None);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_end_where_sectors_or_pointers_do() {
+    fn file_size_is_limited_by_pointers_or_sector_count() {
         assert_eq!(geometry(1024).size_max(), (12 + 256 + 256 * 256 + 256 * 256 * 256) * 1024);
         let two_tib = 2 << 40;
         let largest = geometry(4096).size_max();

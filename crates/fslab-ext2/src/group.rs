@@ -137,7 +137,7 @@ mod tests {
 
     /// The last group has 255 blocks, fewer than its descriptors take, at the end of 2^32 blocks.
     #[test]
-    fn a_head_behind_the_last_number_of_a_block_is_damage() {
+    fn group_metadata_past_the_largest_block_number_is_damage() {
         let geometry = Geometry {
             block_size: BlockSize::new(4096).unwrap_or(BlockSize::MIN),
             blocks: u32::MAX,

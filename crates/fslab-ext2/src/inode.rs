@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_and_devices_share_the_map() {
+    fn symlink_targets_and_device_numbers_are_stored_in_the_map() {
         let mut bytes = [0; 128];
         bytes[0..2].copy_from_slice(&0o120_777_u16.to_le_bytes());
         bytes[26] = 1;

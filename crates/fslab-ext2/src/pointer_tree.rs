@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_go_through_one_more_level_where_the_last_ends() {
+    fn paths_gain_a_level_once_the_previous_one_is_full() {
         let steps = |logical| path(logical).map(|path| path.steps().to_vec());
         assert_eq!(steps(0), Some(vec![0]));
         assert_eq!(steps(11), Some(vec![11]));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn indirect_blocks_lead_to_the_blocks_from_the_first_of_their_array_on() {
+    fn path_gives_the_first_block_below_each_indirect_block() {
         let double = 12 + 256;
         let triple = double + 256 * 256;
         let levels = |logical| path(logical).unwrap().levels();

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_named_with_what_to_do() {
+    fn unknown_feature_errors_name_the_features_and_a_remedy() {
         let told = |compat, incompat, ro_compat| {
             ForeignFeatures { compat, incompat, ro_compat }.to_string()
         };

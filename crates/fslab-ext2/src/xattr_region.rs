@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_read_back_and_filled_to_the_last_byte() {
+    fn xattr_regions_round_trip_up_to_the_last_byte() {
         for region in [Region::Inode, Region::Block] {
             let mut bytes = [0xee; 200];
             let mut attributes = vec![attribute("bb", 5), attribute("a", 0), attribute("ccc", 9)];
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_the_parser_panic() {
+    fn parser_never_panics_on_damaged_bytes() {
         let mut bytes = [0; 96];
         Region::Block.write(&mut bytes, &mut [attribute("name", 20)]);
         for at in 0..bytes.len() {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_stays_registered_in_the_leaf_of_the_newest() {
+    fn pin_holds_one_number_near_the_newest_backing_id() {
         let (mut pin, table) = (BackingIdPin::new(), Table::default());
         for _ in 0..500 {
             let number = pass_a_file_through(&mut pin, &table);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_only_costs_the_pin() {
+    fn full_backing_table_only_drops_the_pin() {
         let (mut pin, table) = (BackingIdPin::new(), Table { is_full: true, ..Table::default() });
         pin.follow(1, &table);
         assert!(pin.file.is_none());

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_that_lack_calls_are_refused() {
+    fn too_old_kernels_are_refused() {
         let offer = |minor| InitIn { major: MAJOR, minor, ..InitIn::new_zeroed() };
         let reason = refusal(&offer(30));
         assert!(reason.is_some_and(|reason| reason.contains("7.30") && reason.contains("6.1")));

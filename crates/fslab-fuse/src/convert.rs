@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_the_kernel_takes_in_no_reply_become_others() {
+    fn error_numbers_invalid_in_replies_are_replaced() {
         let answer = |number| {
             to_errno("setxattr", &Error::Errno(Errno::from_raw_os_error(number))).raw_os_error()
         };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn writeback_reads_what_it_writes_and_appends_itself() {
+    fn writeback_opens_for_reading_and_drops_the_append_flag() {
         let mode = to_open_mode(0o2001, true);
         assert_eq!(mode, OpenMode::READ_WRITE);
         assert_eq!(to_open_mode(0o2001, false), OpenMode::WRITE_ONLY | OpenMode::APPEND);

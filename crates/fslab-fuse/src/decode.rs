@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_in_order_and_never_beyond_the_end() {
+    fn request_body_is_taken_in_order_and_never_past_its_end() {
         let bytes = request(b"\x05\0\0\0one\0two\0rest", 0);
         let mut incoming = Incoming::parse(&bytes).unwrap();
         assert_eq!(incoming.body.take::<u32>(), Ok(5));

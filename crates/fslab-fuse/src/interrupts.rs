@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_taken_once_and_the_oldest_make_room() {
+    fn early_interrupt_is_taken_once_and_the_oldest_are_dropped() {
         let early = EarlyInterrupts::default();
         let count = KEPT_MAX as u64;
         (1..=count + 2).for_each(|unique| early.keep(unique));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_request_is_larger_than_is_answered_whatever_the_size_of_a_page_is() {
+    fn largest_request_has_the_same_size_for_every_page_size() {
         for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
             assert_eq!(usize::from(pages_max(page_bytes)) * page_bytes, WRITE_BYTES_MAX as usize);
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_offered_is_asked() {
+    fn only_offered_features_are_requested() {
         let options = MountOptions::default();
         let (flags, granted) = asked(InitFlags::empty(), &options);
         assert!(flags.is_empty() && !granted.passthrough());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_offers_are_left_alone() {
+    fn unserved_features_are_not_requested() {
         let options = MountOptions { id_maps: true, ..MountOptions::default() };
         let (flags, _) = asked(InitFlags::all(), &options);
         for bit in NOT_SERVED {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_ids_must_be_asked_for() {
+    fn id_maps_are_requested_only_with_the_option() {
         let (_, granted) = asked(InitFlags::all(), &MountOptions::default());
         assert!(!granted.id_maps());
         let options = MountOptions { id_maps: true, ..MountOptions::default() };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn file_handles_are_asked_for_or_refused() {
+    fn file_handles_option_selects_the_export_flag() {
         let both = InitFlags::EXPORT_SUPPORT | InitFlags::NO_EXPORT_SUPPORT;
         for (file_handles, flags) in
             [(true, InitFlags::EXPORT_SUPPORT), (false, InitFlags::NO_EXPORT_SUPPORT)]
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_asked_for_only_where_a_limit_is_set() {
+    fn request_timeout_is_requested_only_if_a_limit_is_set() {
         let options = MountOptions::default();
         let limits = Limits { default_s: 60, maximum_s: 0 };
         let (reply, _) = negotiate(&offer(InitFlags::all()), &options, Limits::default());

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_holds_what_was_put_and_nothing_of_the_one_before() {
+    fn cleared_reply_holds_nothing_of_the_previous_one() {
         let mut output = ReplyBuffer::default();
         output.put_bytes(b"long before");
         output.hand_over(HandedOver::Lookup(Ino::ROOT));

@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_time_is_asked_for_only_where_there_is_a_limit() {
+    fn longest_timeout_is_requested_only_if_a_limit_exists() {
         assert_eq!(limits(0, 0).to_ask(), 0);
         assert_eq!(limits(60, 0).to_ask(), u16::MAX);
         assert_eq!(limits(0, 60).to_ask(), u16::MAX);
     }
 
     #[test]
-    fn the_limit_in_force_is_the_kernels() {
+    fn timeout_in_force_is_computed_as_in_the_kernel() {
         let seconds =
             |limits: Limits, asked_s| limits.in_force(asked_s).map(|limit| limit.as_secs());
         assert_eq!(seconds(limits(0, 0), 0), None);

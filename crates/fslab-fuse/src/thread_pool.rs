@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_reader_until_it_is_busy() {
+    fn pool_has_one_reader_until_it_is_busy() {
         let pool = pool_of(2);
         let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
         assert!(pool.add_thread().is_none(), "two threads at most");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_kept_where_nobody_could_take_it() {
+    fn sole_thread_remains_the_reader() {
         let pool = pool_of(1);
         let only = pool.add_thread().unwrap();
         assert!(pool.may_read(&only));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_wait_one_more_reads_and_leaves_as_soon_as_others_can() {
+    fn surplus_reader_is_added_when_all_wait_and_leaves_afterwards() {
         let pool = experienced(1);
         let stalled = || Instant::now().checked_sub(STALLED_MIN).unwrap();
         let first = pool.add_thread().unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_are_replaced_within_bounds() {
+    fn waiting_threads_are_replaced_up_to_the_thread_limit() {
         let pool = experienced(2);
         let (stuck, busy) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
         stuck.begin(1, long_ago(), &pool.workers);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_whose_thread_could_not_start_is_offered_again() {
+    fn reader_place_of_a_failed_thread_is_offered_again() {
         const LONG: Duration = Duration::from_secs(60);
         let pool = pool_of(4);
         let first = pool.add_thread().unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_reaches_parked_threads() {
+    fn ending_the_pool_wakes_parked_threads() {
         let pool = pool_of(2);
         let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
         assert!(pool.may_read(&first));

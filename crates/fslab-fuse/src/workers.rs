@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_present_request_is_cancelled() {
+    fn only_the_current_request_is_cancelled() {
         let (workers, [worker]) = with_threads();
         let cancelled = worker.begin(7, Instant::now(), &workers);
         workers.cancel(8);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_given_up() {
+    fn overdue_request_is_cancelled() {
         let (workers, [busy, idle]) = with_threads();
         let cancelled = busy.begin(7, Instant::now(), &workers);
         workers.cancel_overdue(Duration::from_secs(60));

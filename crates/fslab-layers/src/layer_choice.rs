@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_layer_names_what_there_is() {
+    fn unknown_layer_error_suggests_known_names() {
         let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
         let message = format!("unknown layer 'qqq'; there is: {}", all.join(", "));
         refuses("qqq", &message);

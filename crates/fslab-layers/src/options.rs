@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_people_write_them() {
+    fn option_values_accept_common_notations() {
         let bytes = ValueKind::Bytes { least: 4096, most: 1 << 20 };
         reads(bytes, "64KiB", Value::Number(65_536));
         reads(bytes, "4096", Value::Number(4096));

@@ -237,7 +237,7 @@ mod tests {
 
     /// For two equal layers, the reverse order must not be suggested.
     #[test]
-    fn what_a_grounded_layer_lies_over_is_told_with_what_is_possible() {
+    fn misplaced_grounded_layer_error_suggests_a_valid_order() {
         const GROUNDED: LayerSpec =
             LayerSpec { name: "ground", kind: LayerKind::Grounded, ..LAYERS[0] };
         const CHANGING: LayerSpec =
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_line_and_key_of_what_is_wrong() {
+    fn layers_file_errors_name_the_line_and_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("layers.toml");
         std::fs::write(&path, "[[layer]]\nname = \"null\"\npassthrough = false\n").unwrap();

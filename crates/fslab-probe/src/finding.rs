@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn two_methods_that_agree_are_surer_than_one() {
+    fn agreeing_methods_raise_the_confidence() {
         let finding = Finding::conclude(vec![found("a", 4096), found("b", 4096), failed("no")]);
         assert_eq!(finding.answer, Ok((Value::Bytes(4096), Confidence::Agreed)));
         let finding = Finding::conclude(vec![found("a", 4096), failed("no")]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_disagree_say_nothing() {
+    fn disagreeing_methods_give_no_answer() {
         let finding = Finding::conclude(vec![found("a", 4096), found("b", 1024)]);
         assert_eq!(
             finding.answer,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_value_every_reason_is_told() {
+    fn missing_value_reports_every_reason_once() {
         let finding = Finding::conclude(["no holes", "no device", "no holes"].map(failed).into());
         assert_eq!(finding.answer, Err("no holes; no device".to_owned()));
     }

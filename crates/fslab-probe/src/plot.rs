@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_shown_with_binary_prefixes() {
         assert_eq!(number(512.0), "512");
         assert_eq!(number(65_536.0), "64 Ki");
         assert_eq!(number((64_u64 << 20) as f64), "64 Mi");

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_is_needed() {
+    fn most_common_value_needs_a_majority() {
         assert_eq!(most_common([1, 1, 1, 2]), Some(1));
         assert_eq!(most_common([1, 1, 2, 2]), None);
         assert_eq!(most_common([0, 1, 2, 3]), None);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_found_at_every_place() {
+    fn first_true_value_is_found_at_every_position() {
         for limit in 0..20 {
             assert_eq!(first_above(limit, 0, 20), Some(limit + 1));
         }

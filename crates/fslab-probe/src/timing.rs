@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_go_in_both_directions() {
+    fn points_are_measured_forwards_and_then_backwards() {
         let mut order = Vec::new();
         in_turns(3, 2, |point| {
             order.push(point);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_agree_where_they_meet() {
+    fn overlapping_ranges_agree() {
         let between = |low, high| Value::Between { low, high };
         assert!(agree(&between(34, 35), &between(32, 36)));
         assert!(!agree(&between(34, 35), &between(36, 40)));

@@ -387,7 +387,7 @@ mod tests {
     use crate::finding::Method;
 
     #[test]
-    fn a_value_that_is_not_found_is_not_wrong() {
+    fn missing_value_is_not_judged_wrong() {
         let found = |bytes| Finding::by(Method::found("", Value::Bytes(bytes), Vec::new()));
         let nothing = Finding::by(Method::failed("", "no", Vec::new()));
         let truth = Truth::Is(Value::Bytes(1));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_data_is_what_ext4_was_seen_to_keep() {
+    fn inline_data_limits_match_ext4() {
         assert_eq!(inline_data(128), 60);
         assert_eq!(inline_data(256), 128);
         assert_eq!(inline_data(512), 384);

@@ -101,7 +101,7 @@ mod tests {
     use super::{Cells, Share};
 
     #[test]
-    fn shares_are_disjoint_and_together_all() {
+    fn each_block_belongs_to_exactly_one_share() {
         let share = |number| Cells { share: Some(Share { number, of: 3 }), ..Cells::default() };
         for round in 0..5 {
             for workload in 0..4 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_parse() {
+    fn valid_shares_parse_and_invalid_ones_are_refused() {
         assert_eq!("2/4".parse(), Ok(Share { number: 2, of: 4 }));
         for wrong in ["", "0/4", "5/4", "1", "1/0", "a/b", "1/2/3"] {
             assert!(wrong.parse::<Share>().is_err(), "{wrong}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_rounds_choose() {
+    fn cells_match_by_workload_round_and_target() {
         let cells = Cells {
             workloads: vec!["w".to_owned()],
             rounds: Some(2..=3),

@@ -48,7 +48,7 @@ mod tests {
     use super::field;
 
     #[test]
-    fn quotes_where_needed() {
+    fn csv_fields_are_quoted_only_if_needed() {
         assert_eq!(field("plain text"), "plain text");
         assert_eq!(field("a,b"), "\"a,b\"");
         assert_eq!(field("say \"a\"\n"), "\"say \"\"a\"\"\n\"");

@@ -109,7 +109,7 @@ mod tests {
     /// Fails if a field is added to the record but not to `full_sample`: its column would be
     /// missing or have the wrong type.
     #[test]
-    fn every_field_is_seen() {
+    fn every_sample_field_has_a_column() {
         let full = flatten(&full_sample()).unwrap();
         let empty: Vec<_> = full.iter().filter(|(_, value)| **value == Value::Null).collect();
         assert!(empty.is_empty(), "{empty:?}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_have_kinds_and_an_order() {
+    fn columns_have_types_and_a_fixed_order() {
         let columns = columns().unwrap();
         assert_eq!(columns[0].name, "run");
         let kind = |name: &str| columns.iter().find(|column| column.name == name).unwrap().kind;

@@ -76,7 +76,7 @@ mod tests {
     use super::{bytes, percent, rate, seconds};
 
     #[test]
-    fn numbers_carry_units() {
+    fn numbers_are_formatted_with_units() {
         assert_eq!(seconds(1.5), "1.50 s");
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(seconds(0.000_004_56), "4.56 \u{b5}s");

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn few_runs_tell_nothing_and_say_so() {
+    fn history_of_few_runs_reports_no_change() {
         let records: Vec<Record> = (1..=4).flat_map(|number| run(number, 1.0)).collect();
         let text = text(&History::of(&records, &[], 1).unwrap());
         assert!(text.contains("4 runs, 2 rows: 0 with a change"), "{text}");

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_over_samples() {
+    fn latencies_are_medians_over_samples() {
         let samples = [sample(1000, 5000), sample(3000, 9000), sample(2000, 4000)];
         let samples: Vec<&Sample> = samples.iter().collect();
         let figures = figures(&samples);

@@ -94,7 +94,7 @@ mod tests {
 
     /// The library's own reader reads back what was written; empty cells stay empty.
     #[test]
-    fn round_trip() {
+    fn parquet_round_trips_samples() {
         let device = Some(Device { sectors_read: 8, ..Device::default() });
         let first = Sample { run: "a".to_owned(), seed: u64::MAX, device, ..Sample::default() };
         let second = Sample { run: "b".to_owned(), elapsed_ns: 5, ..Sample::default() };

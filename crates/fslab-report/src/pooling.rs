@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said_with_the_machines() {
+    fn differences_are_reported_with_their_machines() {
         let (one, other, third) = (session("x", "6.1"), session("y", "6.18"), session("z", "6.1"));
         assert_eq!(differences(&[("a", &one)]), Vec::<String>::new());
         let found = differences(&[("a", &one), ("b", &other), ("c", &third), ("a", &one)]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_one_kernel_are_called_one_machine() {
+    fn nodes_that_share_a_kernel_are_reported() {
         let one = session("x", "6.1");
         let found = differences(&[("n1", &one), ("n2", &one)]);
         assert_eq!(found.len(), 1, "{found:?}");

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_told_in_their_unit() {
+    fn figures_are_shown_in_their_unit() {
         let number = |unit, base| Unit::find(unit).map(|unit| unit.number(base));
         assert_eq!(number("KB", 131_072.0).as_deref(), Some("128"));
         assert_eq!(number("bytes", 4096.0).as_deref(), Some("4096"));
@@ -248,7 +248,7 @@ mod tests {
     const OPEN: f64 = f64::INFINITY;
 
     #[test]
-    fn a_number_stands_while_a_telling_interval_holds_it() {
+    fn number_agrees_if_a_narrow_interval_contains_it() {
         check("% more", (14.4, 14.4), (1.10, 1.20), Agrees);
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_the_whole_interval_or_is_not_decided() {
+    fn range_agrees_only_if_it_contains_the_whole_interval() {
         check("times", (12.0, 21.0), (13.0, 20.0), Agrees);
         check("times", (12.0, 21.0), (20.0, 40.0), NotDecided);
         check("times", (12.0, 21.0), (22.0, 40.0), SameDirection);
@@ -281,7 +281,7 @@ mod tests {
     /// A published equality needs the whole interval within the margin. A directory whose last
     /// creations cost 1.45 times the first does not agree with `linear`.
     #[test]
-    fn equality_is_missed_by_a_difference_beyond_the_margin() {
+    fn difference_beyond_the_margin_contradicts_equality() {
         let equal = published("times", (1.0, 1.0), Some(0.05));
         for (measured, expected) in [
             ((0.98, 1.03), Agrees),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_and_definitions_never_agree() {
+    fn inputs_and_definitions_are_not_counted() {
         for kind in [Kind::Input, Kind::Definition] {
             let outcome = Outcome::Figures(vec![Figure::counted(12.0)]);
             let published = published("blocks", (12.0, 12.0), None);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_stands_for_all_that_round_to_it() {
+    fn number_agrees_with_values_that_round_to_it() {
         check("%", (13.0, 13.0), (12.7, 12.7), Agrees);
         check("%", (13.0, 13.0), (12.4, 12.4), Differs);
         check("of 1", (0.928, 0.928), (0.9284, 0.9284), Agrees);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_lead_to_figures_words_and_reasons() {
+    fn paths_into_answers_yield_figures_words_or_reasons() {
         let figure =
             |value, interval| Outcome::Figures(vec![Figure { interval, ..Figure::counted(value) }]);
         for (at, expected) in [
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_two_figures_of_an_answer() {
+    fn ratio_is_computed_from_two_figures_of_an_answer() {
         let against = |at: &str| Way::try_from(at.to_owned()).ok();
         let half = Reading { against: against("rows[kind=y].n"), ..reading("rows[kind=x].n") };
         let expected = Outcome::Figures(vec![Figure::counted(0.5)]);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_way_is_refused() {
+    fn invalid_paths_into_answers_are_refused() {
         for text in ["", "a..b", "a[b", "a[b]", ".a"] {
             assert!(Way::try_from(text.to_owned()).is_err(), "{text}");
         }

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_of_few_blocks_tell_little() {
+    fn ratios_of_few_blocks_have_wide_intervals() {
         let ends = |own: f64, other: f64| {
             let scale = Quantity::Stored.scale();
             widened_by_blocks((own / other, own / other), &[(own / scale, other / scale)])

@@ -100,7 +100,7 @@ mod tests {
     /// If the n-th of 100 operations takes n ns, the last ten take 95.5 ns each and the first ten
     /// 5.5 ns.
     #[test]
-    fn growth_is_that_of_a_single_operation() {
+    fn growth_compares_single_late_and_early_operations() {
         let milestone = |n: u64| Milestone { operations: n, elapsed_ns: n * (n + 1) / 2 };
         let along = (1..=100).map(milestone).collect();
         let grown = growth(&Sample { along, ..Sample::default() }).unwrap_or(0.0);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_object_has_are_refused() {
+    fn invalid_object_sizes_are_refused() {
         for size in ["-1", "18446744073709551616", "x", ""] {
             let list = format!(
                 "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>\
@@ -141,7 +141,7 @@ mod tests {
     /// An answer that is not a list must not pass for an empty list: all containers would count as
     /// missing.
     #[test]
-    fn other_answers_are_no_lists() {
+    fn answers_that_are_not_lists_are_refused() {
         for other in [
             "",
             " ",

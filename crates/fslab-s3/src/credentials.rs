@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn named_profile_counts_more_than_the_environment() {
+    fn named_profile_overrides_the_environment() {
         let environment = [KEYS[0], KEYS[1], ("AWS_REGION", "us-west-2")];
         let own = find("//bucket/p", &environment, Some(profile())).unwrap();
         assert_eq!((own.credential.key_id.as_str(), own.region.as_str()), ("id", "us-west-2"));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_for_loopback_unless_asked_for() {
+    fn plain_http_is_only_allowed_for_loopback_by_default() {
         for (endpoint, address, is_allowed) in [
             ("http://127.0.0.1:9", "//bucket/p", true),
             ("http://[::1]:9", "//bucket/p", true),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn lacking_keys_and_places_are_named() {
+    fn errors_name_the_missing_key_or_region_variable() {
         let missing = find("//bucket/p", &[], Some(Profile::default())).unwrap_err();
         assert!(missing.contains("AWS_ACCESS_KEY_ID"), "{missing}");
         let nowhere = find("//bucket/p", &KEYS, Some(Profile::default())).unwrap_err();

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_nothing_else_is_one() {
+    fn object_names_round_trip_and_invalid_ones_are_refused() {
         let session = Session { epoch: 7, nonce: u64::MAX };
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
             let key = ContainerKey { container: (kind, Id([0xab; 16])), session, number: 3 };

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn encoded_content_round_trips() {
         for content in [&b""[..], b"a", b"aaab", &[7; 1000], b"abcdef"] {
             for body in [encode(content, 0).unwrap(), store(content)] {
                 assert_eq!(SPEC.decode(&body, content.len()).as_deref(), Some(content));

@@ -144,7 +144,7 @@ mod tests {
 
     /// Older versions recorded content in order for files that were cut.
     #[test]
-    fn content_that_ends_behind_the_file_is_not_in_order() {
+    fn content_past_the_end_of_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();
         assert!(in_order(5000, 5000) && in_order(5000, 6000));
         assert!(!in_order(5000, 4000));

@@ -264,7 +264,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases(256))]
         #[test]
-        fn what_is_left_lies_in_no_range(
+        fn leave_out_keeps_only_frames_outside_the_ranges(
             lengths in prop::collection::vec((1..9_u32, any::<bool>()), 0..60),
         ) {
             let (mut frames, mut ranges, mut expected, mut place) = (vec![], vec![], vec![], 0);
@@ -285,7 +285,7 @@ mod tests {
 
     /// A crash may leave half of a header that spans two sectors.
     #[test]
-    fn no_run_begins_with_a_header_in_two_sectors() {
+    fn runs_never_start_with_a_header_that_spans_sectors() {
         const HEADER_BYTES: u64 = 72;
         let run_at = |offset| {
             let frames =
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_frames_that_are_forgotten_are_not_counted() {
+    fn forgotten_dead_frames_do_not_count_as_garbage() {
         let mut garbage = Garbage::default();
         garbage.add(vec![frame(0, 100), frame(100, 20), frame(120, 3)]);
         garbage.keep_at_most(4);
@@ -310,7 +310,7 @@ mod tests {
 
     /// A walk enforces the bound after each frame, even in a file crafted to have many frames.
     #[test]
-    fn a_bound_that_is_kept_costs_nothing() {
+    fn enforcing_the_dead_frame_limit_after_each_frame_is_fast() {
         const MOST: u64 = 400_000;
         let (mut garbage, begin) = (Garbage::default(), Instant::now());
         for number in 0..2 * MOST {
@@ -323,7 +323,7 @@ mod tests {
 
     /// A file with interleaved streams may die in millions of short runs.
     #[test]
-    fn a_great_many_runs_are_left_out_at_once() {
+    fn leave_out_is_fast_for_many_ranges() {
         let mut frames: Vec<Reference> =
             (0..400_000).map(|number| frame(number * 10, 10)).collect();
         let ranges: Vec<Range<u64>> =

@@ -178,7 +178,7 @@ mod tests {
 
     /// Two users who leave at once each see the other and leave the settling to it.
     #[test]
-    fn of_two_who_leave_at_once_one_leaves_the_file_in_order() {
+    fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let lower = file_in(Arc::clone(&fs));
         let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());

@@ -58,7 +58,7 @@ mod tests {
 
     /// A walk over a crafted file inserts one range for each of millions of frames.
     #[test]
-    fn what_was_inserted_already_takes_no_room() {
+    fn overlapping_ranges_are_stored_as_one() {
         let mut ranges = Ranges::default();
         for start in (0..1000).chain((0..1000).rev()) {
             ranges.insert(start..u64::MAX);

@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_is_decoded_ahead_and_nothing_twice() {
+    fn sequential_reads_decode_each_chunk_ahead_once() {
         let ahead = ReadAhead::default();
         let asked: Vec<Vec<u64>> = (0..5).map(|chunk| read(&ahead, chunk)).collect();
         assert_eq!(asked, [vec![], vec![2, 3], vec![4], vec![5], vec![6]]);
     }
 
     #[test]
-    fn two_pieces_in_either_order_are_a_sequence() {
+    fn swapped_neighbouring_reads_count_as_sequential() {
         let ahead = ReadAhead::default();
         let order = [0, 1, 3, 2, 4, 5];
         let asked: Vec<u64> = order.iter().flat_map(|chunk| read(&ahead, *chunk)).collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_forgets_what_was_decoded() {
+    fn a_jump_discards_chunks_decoded_ahead() {
         let ahead = ReadAhead::default();
         (0..3).for_each(|chunk| drop(read(&ahead, chunk)));
         assert!(ahead.has(3));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_handed_over_once_and_only_of_the_frame_asked_for() {
+    fn chunk_decoded_ahead_is_taken_once_and_only_for_its_frame() {
         let ahead = ReadAhead::default();
         let ready = |slot: &Slot, offset| {
             slot.fill(|| Some(Ready { key: key(offset), content: Arc::new(vec![1]) }));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_before_it_is_decoded_decodes_it_himself() {
+    fn taking_an_undecoded_chunk_cancels_its_read_ahead() {
         let ahead = ReadAhead::default();
         let mut asked = Vec::new();
         (0..2).for_each(|chunk| {

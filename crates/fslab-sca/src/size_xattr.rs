@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_content_keep_what_was_there_before() {
+    fn content_marks_keep_the_previous_xattr_value() {
         let earlier = encode(&Mark::Dirty);
         let file = Fingerprint { size: 7, beginning_crc: u32::MAX };
         let nested = content(Some(&earlier), file);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_believed_only_where_nothing_can_have_changed() {
+    fn marks_are_trusted_only_if_the_file_cannot_have_changed() {
         let session = Session { number: 7, durable_from: 4, durable: 5, ..Session::default() };
         let clean = |durable, session| Clean {
             file_size: 1,

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_first_acts_first_and_who_leaves_holds_up_nobody() {
+    fn tickets_run_in_order_and_dropped_tickets_are_skipped() {
         let (turns, acted) = (TicketQueue::default(), Mutex::new(Vec::new()));
         let [first, second, third] = [turns.come(), turns.come(), turns.come()];
         std::thread::scope(|scope| {

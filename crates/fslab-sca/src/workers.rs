@@ -99,7 +99,7 @@ mod tests {
 
     /// A helper that waits for a busy thread would make its caller wait for the other job.
     #[test]
-    fn nobody_waits_for_a_thread_that_is_busy() {
+    fn parallel_work_does_not_wait_for_busy_threads() {
         const THREADS: usize = 3;
         for busy in 1..=THREADS {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(THREADS).build().unwrap();

@@ -218,7 +218,7 @@ mod tests {
     /// Table 14.2 of the book: estimate 171.5, acceleration 0.061, percentile interval 100.8 to
     /// 233.9, BCa interval 115.8 to 259.6.
     #[test]
-    fn the_spatial_test_data() {
+    fn bootstrap_matches_the_spatial_test_data() {
         assert!((variance(&SPATIAL_TEST) - 171.5).abs() < 0.1);
         assert!((acceleration(&SPATIAL_TEST, &variance) - 0.061).abs() < 0.001);
         check(ninety_percent(Method::Percentile), (100.8, 233.9));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expanded_interval_is_wider_and_too_little_gives_none() {
+    fn expanded_interval_is_wider_and_one_value_gives_none() {
         let plain = Bootstrap {
             method: Method::Percentile,
             confidence: 0.95,

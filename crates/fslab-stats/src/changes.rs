@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_found_where_they_are() {
+    fn changes_are_found_at_their_positions() {
         let series = noisy(&[(12, 1.0), (9, 1.10), (11, 0.95)], 1.5, 7);
         let found = changes(&series, 1, 1);
         assert_eq!(places(&found), [12, 21]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_seldom_a_change() {
+    fn noise_is_rarely_reported_as_a_change() {
         let is_change =
             |seed: &u64| !changes(&noisy(&[(20, 1.0)], 5.0, *seed), 1, *seed).is_empty();
         let alarms = (0..200).filter(is_change).count();
@@ -179,7 +179,7 @@ mod tests {
     /// A hundred series of noise are examined together: a change is found in one of twenty such
     /// examinations, not in each. A real change is still found among as many series.
     #[test]
-    fn many_series_of_noise_are_seldom_a_change() {
+    fn many_noisy_series_are_rarely_reported_as_changes() {
         let mut looks_with_a_change = 0;
         for look in 0..20 {
             let found = (0..100).filter(|series| {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_equal_or_small_is_none() {
+    fn short_or_constant_series_and_small_steps_have_no_change() {
         assert_eq!(changes(&[1.0, 1.0, 1.0, 9.0, 9.0, 9.0], 1, 1), []);
         assert_eq!(changes(&[3.0; 40], 1, 1), []);
         assert_eq!(

@@ -46,7 +46,7 @@ mod tests {
     /// Fleming and Wallace (1986): only the geometric mean gives the reciprocal when baseline and
     /// target change places. The logarithms of 1/4, 1 and 4 have standard deviation ln 4.
     #[test]
-    fn a_worked_example() {
+    fn result_matches_a_worked_example() {
         let mean = GeometricMean::of(&[0.25, 1.0, 4.0]).unwrap();
         assert!((mean.mean - 1.0).abs() < 1e-12 && (mean.spread - 4.0).abs() < 1e-12);
         assert_eq!((mean.count, mean.least, mean.most), (3, 0.25, 4.0));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ratio_has_no_spread_and_so_no_mean() {
+    fn one_ratio_gives_no_geometric_mean() {
         assert_eq!(GeometricMean::of(&[2.0]), None);
         assert_eq!(GeometricMean::of(&[2.0, 0.0]), None);
     }

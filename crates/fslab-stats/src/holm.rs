@@ -33,12 +33,12 @@ mod tests {
     /// The usual worked example: 0.005 and 0.01 stay below 0.05, the other two do not. The adjusted
     /// value of the largest, 0.04, may not fall below the 0.06 of the one before it.
     #[test]
-    fn a_worked_example() {
+    fn result_matches_a_worked_example() {
         check(&[0.01, 0.04, 0.03, 0.005], &[0.03, 0.06, 0.06, 0.02]);
     }
 
     #[test]
-    fn ends_of_the_range() {
+    fn empty_single_and_extreme_p_values_are_adjusted() {
         check(&[], &[]);
         check(&[0.2], &[0.2]);
         check(&[0.9, 0.8, 0.0], &[1.0, 1.0, 0.0]);

@@ -251,7 +251,7 @@ mod tests {
     /// Percentiles are exact to 1/16, and the longest latency is exact. The size does not grow with
     /// the number of operations.
     #[test]
-    fn percentiles_are_near_and_the_histogram_is_bounded() {
+    fn percentiles_are_accurate_and_the_histogram_is_bounded() {
         let (latency, _) = stopwatch((1..=100_000).map(|value| value * 10)).finish("x");
         let latency = latency.unwrap();
         assert_eq!((latency.count, latency.max_ns), (100_000, 1_000_000));
@@ -266,7 +266,7 @@ mod tests {
 
     /// A worker's message keeps all values, and joining adds the counts.
     #[test]
-    fn buckets_travel_and_join() {
+    fn buckets_round_trip_and_join() {
         let (longest, buckets) = stopwatch([100, 2_000, 30_000].into_iter()).into_buckets();
         let told = Stopwatch::from_buckets(longest, &buckets);
         let (joined, _) = told.joined_with(stopwatch([5_000_000].into_iter())).finish("x");
@@ -277,7 +277,7 @@ mod tests {
 
     /// Each operation counts in its direction, and its time is not added to the other one.
     #[test]
-    fn directions_are_kept_apart() {
+    fn reads_and_writes_are_timed_separately() {
         let mut directions = Directions::start();
         for number in 0..50 {
             let is_write = number % 5 == 0;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_margins_are_named() {
+    fn invalid_margins_are_refused() {
         for text in ["", "2", "%", "two %", "at most 2 %", "2 % slower", "at most 2 slower"] {
             assert!(text.parse::<Margin>().unwrap_err().contains("is no margin"), "{text}");
         }
@@ -171,7 +171,7 @@ mod tests {
 
     /// The whole interval must lie within the margin, not only the ratio.
     #[test]
-    fn a_margin_holds_the_whole_interval_or_nothing() {
+    fn margin_must_contain_the_whole_interval() {
         let (equal, slower) =
             ("2 %".parse::<Margin>().unwrap(), "at most 2 % slower".parse::<Margin>().unwrap());
         for (low, high, is_equal, is_fast_enough) in [
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_of_a_target_goes_before_that_of_its_workload() {
+    fn target_margin_overrides_the_workload_margin() {
         let margin = |text: &str| text.parse::<Margin>().unwrap();
         let margins = Margins {
             all: Some(margin("1 %")),

@@ -34,14 +34,14 @@ mod tests {
 
     /// Median 2.45 and MAD 0.2: the modified z-scores of the last two are 19.4 and 19.7.
     #[test]
-    fn two_values_that_would_hide_each_other_in_a_standard_deviation() {
+    fn outliers_that_mask_each_other_are_found() {
         let marks = outliers(&[2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3]);
         assert_eq!(marks.iter().filter(|mark| **mark).count(), 2);
         assert!(marks[8] && marks[9]);
     }
 
     #[test]
-    fn equal_values_have_none_and_one_stranger_among_them_is_found() {
+    fn one_outlier_among_equal_values_is_found() {
         assert_eq!(outliers(&[]), Vec::<bool>::new());
         assert!(outliers(&[1.0; 5]).iter().all(|mark| !mark));
         let mut values = [1.0; 12];

@@ -198,7 +198,7 @@ mod tests {
 
     /// Each stratum counts once, whatever its number of pairs and its level.
     #[test]
-    fn strata_count_once_each() {
+    fn strata_have_equal_weight() {
         let strata = [pairs(6, 1.2, 1.0), pairs(60, 0.95, 1000.0)];
         let found = stratified_ratio(&strata, 1).unwrap();
         let expected = (1.2_f64 * 0.95).sqrt();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stratum_is_a_plain_ratio_and_strata_without_spread_are_left_out() {
+    fn one_usable_stratum_equals_a_plain_ratio() {
         let one = pairs(8, 1.1, 3.0);
         let plain = paired_ratio(&one, 5);
         assert_eq!(stratified_ratio(std::slice::from_ref(&one), 5), plain);
@@ -225,7 +225,7 @@ mod tests {
     /// Clusters whose own ratios are exact, and differ: strata know their mean exactly, a sample of
     /// clusters does not. By hand for logarithms 1 and 3: mean 2, error 1, one degree of freedom.
     #[test]
-    fn clusters_are_a_sample_of_clusters() {
+    fn clustered_interval_reflects_the_spread_between_clusters() {
         let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];
         let clusters = [cluster(1.0, 9), cluster(3.0, 2)];
         let strata = stratified_ratio(&clusters, 1).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     /// For two strata of equal size and spread the test is Welch's t-test. By hand for values 1, 3
     /// and 5, 7 (logarithms of ratios): mean 4, error sqrt(1 + 1) / 2, two degrees of freedom.
     #[test]
-    fn few_pairs_have_satterthwaites_interval() {
+    fn few_pairs_use_satterthwaites_interval() {
         let logs = |values: [f64; 2]| values.map(|value: f64| (value.exp(), 1.0)).to_vec();
         let found = stratified_ratio(&[logs([1.0, 3.0]), logs([5.0, 7.0])], 1).unwrap();
         let half = 4.302_653 * 0.5_f64.sqrt();
@@ -256,7 +256,7 @@ mod tests {
     /// Gosset's sleep data: mean 1.58, Student's interval 0.700 to 2.460, p 0.002833. The
     /// bootstrap's interval is near Student's.
     #[test]
-    fn gossets_sleep_data() {
+    fn interval_and_p_value_match_gossets_sleep_data() {
         let hours = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
         let (low, high) = interval_of_mean(&hours, 1).unwrap();
         assert!((0.6..1.1).contains(&low), "{low}");

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_rounds_are_needed_and_the_last_count() {
+    fn steadiness_needs_five_rounds_and_uses_the_last() {
         assert_eq!(Steadiness::of(&[1.0; 4]), None);
         assert_eq!(Steadiness::of(&[0.0; 5]), None);
         let after_a_slow_start = [9.0, 7.0, 2.0, 2.0, 2.0, 2.0, 2.0];
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn range_and_drift_are_those_of_a_line() {
+    fn range_and_drift_decide_steadiness() {
         // The figures 96, 98 ... 104 lie on a line, so range and drift are both 8 %.
         let rising = Steadiness::of(&[96.0, 98.0, 100.0, 102.0, 104.0]).unwrap();
         assert!((rising.range - 0.08).abs() < 1e-12 && (rising.drift - 0.08).abs() < 1e-12);

@@ -76,7 +76,7 @@ mod tests {
 
     /// The worked example of the usual textbooks: mean 5, sum of squares 32.
     #[test]
-    fn a_worked_example() {
+    fn result_matches_a_worked_example() {
         let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
         assert!((summary.standard_deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values() {
+    fn summary_handles_few_values() {
         assert_eq!(Summary::of(&[]), None);
         let one = Summary::of(&[3.0]).unwrap();
         assert_eq!((one.mean, one.standard_deviation, one.median), (3.0, 0.0, 3.0));

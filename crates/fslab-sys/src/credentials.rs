@@ -343,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn acting_changes_one_thread_and_ends() {
-        if !is_root("acting_changes_one_thread_and_ends") {
+    fn acting_as_a_caller_affects_one_thread_until_dropped() {
+        if !is_root("acting_as_a_caller_affects_one_thread_until_dropped") {
             return;
         }
         let before = identity();
@@ -359,8 +359,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_belongs_to_the_caller_and_his_groups_count() {
-        if !is_root("what_is_created_belongs_to_the_caller_and_his_groups_count") {
+    fn created_files_belong_to_the_caller_and_its_groups_apply() {
+        if !is_root("created_files_belong_to_the_caller_and_its_groups_apply") {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -400,8 +400,8 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_change_identity_is_refused_and_goes_on() {
-        if !is_root("who_may_not_change_identity_is_refused_and_goes_on") {
+    fn thread_that_cannot_change_identity_keeps_its_own() {
+        if !is_root("thread_that_cannot_change_identity_keeps_its_own") {
             return;
         }
         for lacking in [CapabilitySet::SETGID, CapabilitySet::SETUID] {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn fsetid_stays_down_until_it_is_taken_up() {
+    fn fsetid_stays_dropped_until_it_is_raised_again() {
         let before = effective();
         let heir = thread::spawn(move || {
             for _ in 0..2 {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_umask_belongs_to_one_thread_and_ends() {
+    fn thread_umask_affects_one_thread_until_dropped() {
         fn umask() -> String {
             let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             status.lines().find(|line| line.starts_with("Umask:")).unwrap().to_owned()

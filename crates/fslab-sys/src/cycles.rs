@@ -157,7 +157,7 @@ mod tests {
 
     /// An interval covers all work in it, and more work takes more cycles.
     #[test]
-    fn work_takes_cycles() {
+    fn more_work_takes_more_cycles() {
         let counter = CycleCounter::new().unwrap();
         let ticks_of = |work: u64| {
             let begin = counter.begin();

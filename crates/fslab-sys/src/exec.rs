@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_can_not_run_leaves_all_as_it_was() {
+    fn failed_exec_leaves_open_files_close_on_exec() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("program");
         std::fs::write(&path, "neither a program nor a script").unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_open_is_taken_and_once() {
+    fn only_open_descriptors_are_taken_and_only_once() {
         let file = tempfile::tempfile().unwrap();
         let number = file.as_raw_fd();
         assert!(take([number, number]).is_err());

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_another_number_have_the_form_of_the_first() {
+    fn handle_with_another_number_keeps_its_format() {
         let ext4 = handle(INO32_GENERATION, &[2, 7]);
         assert_eq!(ext4.with_number(12, 9), Some(handle(INO32_GENERATION, &[12, 9])));
         assert_eq!(ext4.with_number(1 << 32, 0), None);

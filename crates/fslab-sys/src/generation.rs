@@ -34,7 +34,7 @@ mod tests {
 
     /// The number is stable or not reported; the latter is not an error.
     #[test]
-    fn a_generation_stays_or_is_not_told() {
+    fn generation_is_stable_or_not_reported() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let made = File::create(&path).unwrap();

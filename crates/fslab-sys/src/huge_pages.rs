@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advised_memory_keeps_what_it_holds() {
+    fn large_page_advice_keeps_memory_contents() {
         let mut memory: Vec<u8> = (0..5_000_000_u32).map(|at| at as u8).collect();
         // Kernels without large pages refuse.
         let _ = prefer_large_pages(&mut memory);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_ring_is_entered_no_more() {
+    fn broken_ring_is_not_entered_again() {
         let Some(mut ring) = ring(2) else { return };
         let file = tempfile::tempfile().unwrap();
         ring.submit(0, file.as_fd(), Direction::Read, 0).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_times_are_told() {
+    fn wait_times_out_and_completions_report_errors() {
         let Some(mut ring) = ring(1) else { return };
         let (read, mut write) = io::pipe().unwrap();
         // A pipe without data: the wait ends after the given time.

@@ -80,7 +80,7 @@ mod tests {
 
     /// A mapped file counts as open, even if its descriptor was closed.
     #[test]
-    fn a_file_is_had_alone_where_nobody_else_has_it_open_or_mapped() {
+    fn exclusive_lease_needs_a_file_not_open_or_mapped_elsewhere() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
         scratch.as_file().set_len(4096).unwrap();
         let path = scratch.into_temp_path();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_of_writers_and_is_refused_beside_them() {
+    fn read_lease_is_refused_beside_writers_and_broken_by_them() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
         let path = scratch.path().to_owned();
         let reader = || File::open(&path).unwrap();

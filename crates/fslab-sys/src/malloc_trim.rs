@@ -24,7 +24,7 @@ mod tests {
     /// shrinking.
     #[test]
     #[cfg_attr(not(target_env = "gnu"), ignore = "this allocator keeps no such pools")]
-    fn what_was_freed_is_no_longer_resident() {
+    fn freed_memory_is_returned_to_the_kernel() {
         const PIECES: usize = 16 << 10;
         let mut pieces: Vec<_> = (0..PIECES).map(|_| vec![1_u8; 4 << 10]).collect();
         let mut number = 0;

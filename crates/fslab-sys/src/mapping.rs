@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_is_zero_and_the_rest_stays() {
+    fn discarded_part_of_a_mapping_reads_as_zeros() {
         let mut memory = Mapping::new(1 << 20).unwrap();
         memory.as_mut_slice().fill(7);
         memory.discard(64 << 10);

@@ -270,7 +270,7 @@ mod tests {
 
     /// The path of a group starts at the hierarchy's root, but the mount may start below it.
     #[test]
-    fn version_1_is_found_below_its_mount() {
+    fn cgroup_v1_group_is_found_below_its_mount() {
         let place = find_place("4:memory:/box/a\n0::/\n", MOUNTS).unwrap();
         assert_eq!(place.version, Version::One);
         assert_eq!(place.own, Path::new("/sys/fs/cgroup/memory/a"));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_makes_a_sibling_where_the_parent_hands_memory_down() {
+    fn cgroup_v2_uses_a_sibling_if_the_parent_delegates_memory() {
         let root = tempfile::tempdir_in(".").unwrap();
         let own = root.path().join("user/session");
         std::fs::create_dir_all(&own).unwrap();
@@ -293,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_told_in_two_ways() {
+    fn both_notations_of_no_limit_are_parsed() {
         assert_eq!(parse_limit("41943040\n"), Some(40 << 20));
         assert_eq!(parse_limit("max\n"), None);
         assert_eq!(parse_limit("9223372036854771712\n"), None);
     }
 
     #[test]
-    fn without_a_controller_it_says_so() {
+    fn missing_memory_controller_is_reported() {
         assert!(matches!(find_place("", MOUNTS), Err(Error::Unavailable { .. })));
         assert!(matches!(find_place("4:memory:/\n", ""), Err(Error::Unavailable { .. })));
     }

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_mounted_and_this_directory_is_not() {
+    fn only_mount_points_are_reported_as_mounted() {
         assert!(!list().unwrap().is_empty());
         assert_eq!(mounted_on(Path::new("/")).unwrap().unwrap().target, Path::new("/"));
         assert_eq!(mounted_on(Path::new("/proc/self/nothing")).unwrap(), None);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_on_a_mount_lies_deeper() {
+    fn nested_mount_has_a_greater_depth() {
         let parse = |line: &str| parse_line(line.as_bytes()).unwrap();
         // After a move: the outer mount is listed last.
         let all = ["5 9 0:7 / /a/b rw - fuse x rw", "9 1 0:7 / /a rw - fuse x rw"].map(parse);

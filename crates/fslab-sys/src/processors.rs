@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_tied_to_a_processor_that_is_there() {
+    fn thread_is_bound_only_to_an_existing_processor() {
         let last = *online().unwrap().last().unwrap();
         assert!(last < possible_count().unwrap());
         std::thread::spawn(move || {

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_is_found_by_how_it_was_opened() {
+    fn inherited_file_is_matched_by_its_open_flags() {
         let (inherited, device, number) = inherited(tempfile::tempfile().unwrap());
         for flags in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR | OFlags::SYNC] {
             assert!(inherited.take_opened(device, number, flags).is_none());
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nameless_files_are_kept_to_the_end() {
+    fn close_others_keeps_only_unlinked_files() {
         let (nameless, device, number) = inherited(tempfile::tempfile().unwrap());
         nameless.keep_for(device, false);
         nameless.close_others();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_free_that_an_earlier_worker_had_locked() {
+    fn closing_an_inherited_file_releases_its_lock() {
         let named = tempfile::NamedTempFile::new().unwrap();
         let locked = named.reopen().unwrap();
         locked.try_lock().unwrap();

@@ -198,7 +198,7 @@ mod tests {
     };
 
     #[test]
-    fn time_of_a_family_is_parsed_behind_any_name() {
+    fn process_and_child_times_are_parsed_after_any_name() {
         let text = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 20 30 4 20 0 1 0";
         let time = parse_family(text, 100).unwrap();
         assert_eq!(time.user, Duration::from_millis(1300));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn available_memory_is_told_in_kib() {
+    fn available_memory_is_parsed_from_kib() {
         let text = "MemTotal:  8 kB\nMemAvailable:   23753124 kB\n";
         assert_eq!(parse_available(text), Some(23_753_124 << 10));
         assert_eq!(parse_available("MemTotal:  8 kB\n"), None);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_or_are_none() {
+    fn unknown_account_names_return_none() {
         assert_eq!(user("root").unwrap(), Some(0));
         assert_eq!(group("root").unwrap(), Some(0));
         for none in ["", "no such account", "ro\0ot"] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_asked_for_again() {
+    fn lookup_is_retried_with_a_larger_buffer() {
         let asked = std::cell::RefCell::new(Vec::new());
         let found = look_up("name", |_, room, found| {
             asked.borrow_mut().push(room.len());

@@ -54,7 +54,7 @@ mod tests {
     /// The call succeeds or fails as unsupported. A wrong number or structure would cause EFAULT or
     /// EINVAL.
     #[test]
-    fn the_request_is_known_or_lacking() {
+    fn ioctl_succeeds_or_is_unsupported() {
         let mut file = tempfile::NamedTempFile::new_in(".").unwrap();
         file.write_all(&[1; 8192]).unwrap();
         let read_only = std::fs::File::open(file.path()).unwrap();

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_survive_and_a_container_goes_with_its_last() {
+    fn container_is_forgotten_with_its_last_row() {
         let catalogue = Catalogue::in_memory().unwrap();
         let rows = [row(1, 9), row(2, 9), row(3, 8)];
         catalogue.put(&rows).unwrap();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_that_did_not_end_leaves_doubt_until_a_scan() {
+    fn unclean_shutdown_leaves_the_catalogue_in_doubt_until_a_scan() {
         let catalogue = Catalogue::in_memory().unwrap();
         catalogue.begin_use().unwrap();
         assert!(catalogue.is_in_doubt().unwrap(), "nothing is known of a tree at first");
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_rise_though_the_clock_does_not() {
+    fn sequence_numbers_increase_even_if_the_clock_is_set_back() {
         let catalogue = Catalogue::in_memory().unwrap();
         let late = Timestamp { seconds: 100, nanoseconds: 7 };
         assert_eq!(catalogue.next_sequence(late, 0).unwrap(), 100_000_000_007);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_known_by_name_file_and_group() {
+    fn rules_match_program_name_path_and_cgroup() {
         for (entry, fits) in [
             ("tracker-extract", true),
             ("tracker-extract-3", true),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_survive_being_written_down() {
+    fn identity_round_trips_through_text() {
         let id = Id([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 250, 251, 252, 253, 254, 255]);
         assert_eq!(id.to_string(), "00010203040506070809fafbfcfdfeff");
         assert_eq!(id.to_string().parse(), Ok(id));

@@ -377,7 +377,7 @@ mod tests {
 
     /// A small release uses few blocks, and a large tree gets long extents.
     #[test]
-    fn source_grows_with_what_was_released() {
+    fn source_size_grows_with_released_bytes() {
         const KIB: u64 = 1 << 10;
         for (put, length, expected) in [
             (0, 1, 1),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn written_bytes_are_told_from_poison() {
+    fn written_bytes_are_distinguished_from_poison() {
         check(&[], &[]);
         check(&[(100, b"XX")], &[(100, 102)]);
         check(&[(0, &[0; 4096])], &[(0, 4096)]);
@@ -404,7 +404,7 @@ mod tests {
 
     /// Bytes that equal poison by chance are kept inside a change, and at the edges of its sectors.
     #[test]
-    fn bytes_as_in_poison_are_kept_within_a_change() {
+    fn poison_like_bytes_inside_a_change_are_kept() {
         let mut written = vec![0; 1024];
         fill(512, &mut written);
         (3..1021).filter(|at| at % 7 == 3).for_each(|at| written[at] = 0);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn poison_is_the_same_at_each_offset_wherever_it_is_read() {
+    fn poison_depends_only_on_the_offset() {
         let whole = poison(1000);
         for offset in 0..200 {
             let mut part = vec![0; 300];

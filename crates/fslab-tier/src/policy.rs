@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_policies_are_refused_with_their_line() {
+    fn invalid_policies_are_refused_with_a_line_number() {
         for (rules, line, part) in [
             ("[[rule]]\naction = 'keep'\n[[rule]]\naction = 'burn'\n", 4, "burn"),
             ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is no size"),

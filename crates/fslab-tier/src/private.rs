@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_open_where_somebody_else_gets_to_what_is_in_it() {
+    fn directory_is_open_if_others_can_access_its_contents() {
         let scratch = tempfile::tempdir().unwrap();
         let outer = scratch.path().join("outer");
         create_dir(&outer).unwrap();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_a_set() {
+    fn runs_behave_like_a_set() {
         let mut random = rand_pcg::Pcg64::seed_from_u64(5);
         for _ in 0..200 {
             let (mut runs, mut set) = (Runs::new(), BTreeSet::new());
@@ -194,7 +194,7 @@ mod tests {
     }
     /// A program that reads parts of a large file leaves about as many runs.
     #[test]
-    fn many_runs_are_joined_over_the_smallest_gaps_at_once() {
+    fn runs_are_joined_across_their_smallest_gaps() {
         let runs: Runs = (0..200_000_u64).map(|run| run * 10..run * 10 + 5 + run % 2).collect();
         let joined = runs.joined(100_001);
         assert_eq!(joined.pieces(), 100_001);

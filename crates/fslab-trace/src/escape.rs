@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_readable() {
+    fn escaping_keeps_utf8_text_readable() {
         assert_eq!(escape("Stra\u{df}e.rs".as_bytes()), "Stra\u{df}e.rs");
         assert_eq!(escape(b"a\\b\xff"), "a\\\\b\\xff");
         assert_eq!(unescape(b"a\\b"), None);
@@ -67,7 +67,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases(256))]
         #[test]
-        fn every_name_comes_back(name: Vec<u8>) {
+        fn every_escaped_name_round_trips(name: Vec<u8>) {
             prop_assert_eq!(unescape(escape(&name).as_bytes()), Some(name));
         }
     }

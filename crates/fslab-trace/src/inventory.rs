@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_up_before_it_was_made_was_there() {
+    fn inventory_contains_files_looked_up_before_any_create() {
         let mut created = lookup(1, "new", Some((9, 0o100_644, 0)));
         created.operation = Operation::Create;
         let inventory = learnt(&[
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_trace_removed_and_made_again_is_not_made_twice() {
+    fn removed_and_remade_file_is_in_the_inventory_once() {
         let mut unlink = Record::new(Operation::Unlink);
         (unlink.parent, unlink.name) = (Some(1), Some(b"file".to_vec()));
         let first = lookup(1, "file", Some((6, 0o100_644, 0)));

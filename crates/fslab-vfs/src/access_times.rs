@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_is_recorded_once_a_change_or_a_day() {
+    fn access_is_recorded_once_per_change_or_day() {
         let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
         let is_due = |choice: AccessTimes, kind, accessed, changed, now| {
             choice.is_due(kind, at(accessed), at(changed), at(now))

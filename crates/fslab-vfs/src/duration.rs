@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_all_sizes_are_understood() {
+    fn durations_from_microseconds_to_weeks_are_parsed() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         check("0s", seconds(0));
         check("90s", seconds(90));

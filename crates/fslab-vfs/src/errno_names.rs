@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_get_their_usual_names() {
+    fn error_numbers_and_names_convert_both_ways() {
         for (errno, name) in [(Errno::AGAIN, "EAGAIN"), (Errno::OPNOTSUPP, "EOPNOTSUPP")] {
             assert_eq!(errno_name(errno), name);
             assert_eq!(errno_from_name(name), Some(errno));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_kernel() {
+    fn error_names_cover_every_kernel_number() {
         let number = |name| {
             ERRNO_NAMES.iter().find(|(one, _)| *one == name).map(|(_, no)| no.raw_os_error())
         };

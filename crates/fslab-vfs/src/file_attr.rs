@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_survive_their_bytes() {
+    fn both_attribute_forms_round_trip_through_bytes() {
         let extended = ExtendedAttr {
             xflags: 0x8000_0018,
             extent_size: 1 << 16,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_one_form_are_those_of_the_other() {
+    fn flags_are_converted_between_attribute_forms() {
         // Immutable, append-only, no dump, no access time; the index flag has no equivalent.
         let extended = FileAttr::from_flags(0x10f0, FileAttrForm::Extended);
         let FileAttr::Extended(attributes) = extended else { panic!("{extended:?}") };

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_directory_takes_everything_along() {
+    fn renaming_a_directory_changes_all_paths_below_it() {
         let mut paths = InodePaths::default();
         known(&mut paths, 2, 1, "a");
         known(&mut paths, 3, 2, "b");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_takes_no_memory_but_keeps_the_path_below() {
+    fn forgotten_inodes_are_freed_once_no_path_needs_them() {
         let mut paths = InodePaths::default();
         known(&mut paths, 2, 1, "a");
         known(&mut paths, 3, 2, "b");

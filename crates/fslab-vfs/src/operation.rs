@@ -186,7 +186,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_operation_is_a_method_of_the_trait_and_the_other_way_round() {
+    fn operations_and_trait_methods_correspond() {
         let source = include_str!("file_system.rs");
         let (_, methods) = source.split_once("fn shutdown(").unwrap();
         let named: Vec<_> = methods

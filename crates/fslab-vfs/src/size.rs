@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_alone_count_in_powers_of_1024() {
+    fn single_letter_size_units_are_powers_of_1024() {
         check("4096", Some(4096));
         check("4K", Some(4096));
         check("4k", Some(4096));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_as_they_can_be_written() {
+    fn printed_sizes_can_be_parsed() {
         assert_eq!(Size::of(4096).to_string(), "4.0 KiB");
         assert_eq!(Size::mib(1).to_string().parse(), Ok(Size::mib(1)));
     }

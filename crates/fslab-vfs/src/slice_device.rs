@@ -70,7 +70,7 @@ mod tests {
     use crate::block_device::MemoryDevice;
 
     #[test]
-    fn a_part_is_a_device_of_its_own() {
+    fn slice_maps_its_offsets_into_the_whole_device() {
         let part = SliceDevice::new(MemoryDevice::new(100), 10, Some(20)).unwrap();
         assert_eq!(part.size(), 20);
         part.write_at(18, b"xy").unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_a_part_is_reached() {
+    fn access_beyond_a_slice_is_refused() {
         let part = SliceDevice::new(MemoryDevice::new(100), 10, Some(20)).unwrap();
         assert!(part.write_at(19, b"xy").is_err() && part.discard(19, 2).is_err());
         assert!(part.write_data_at(u64::MAX, b"x").is_err());

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_helper_that_is_not_installed_is_missing() {
+    fn missing_mount_helper_has_the_exit_code_missing() {
         let mount = |source| fslab_fuse::Error::Mount { mount_point: "/mnt".into(), source };
         let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "fusermount3: not there");
         assert_eq!(Code::of(&mount(missing).into()), Code::Missing);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_and_on_one_line() {
+    fn error_prints_each_cause_once_on_one_line() {
         let file = std::path::PathBuf::from("layers.toml");
         let source = std::io::Error::other("no\n  such  thing");
         let error = fslab_layers::Error::UnreadableFile { path: file, source };

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_follow_a_question_mark() {
+    fn image_options_are_parsed_after_a_question_mark() {
         let argument = "/no/image?policy=ffs&clustering=smart&seed=7&index=linear";
         let Wanted { image, options, .. } = parse(argument).unwrap();
         assert_eq!((image, options.policy.name), (Path::new("/no/image"), "ffs"));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_in_memory_has_a_size() {
+    fn in_memory_ext2_takes_a_size_option() {
         let wanted = parse("memory?size=64MiB&inode-ratio=2048&index=linear").unwrap();
         assert_eq!((wanted.size, wanted.bytes_per_inode), (Some(64 << 20), Some(2048)));
         let ext2 = make_in_memory(&wanted).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_an_image_follows_an_at_sign() {
+    fn image_part_is_parsed_after_an_at_sign() {
         let part = |text| {
             let Part { file, start, length } = Part::parse(Path::new(text));
             (file.to_str().unwrap(), start, length)

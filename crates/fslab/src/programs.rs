@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_known() {
+    fn own_process_is_found_with_its_executable_and_groups() {
         let own = Running.of(std::process::id()).unwrap();
         assert_eq!(own.executable, std::env::current_exe().ok());
         assert!(!own.name.is_empty() && own.name.len() <= 15, "{own:?}");

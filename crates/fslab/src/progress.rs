@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_takes_as_long_as_its_bytes() {
+    fn time_left_is_proportional_to_the_remaining_bytes() {
         let second = Duration::from_secs(1);
         assert_eq!(time_left(second, 100, 400), Some(3 * second));
         assert_eq!(time_left(second, 400, 400), Some(Duration::ZERO));

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_directory_of_ones_own_is_private() {
+    fn only_an_owned_directory_of_mode_0700_is_private() {
         let scratch = tempfile::tempdir().unwrap();
         let uid = rustix::process::geteuid().as_raw();
         let [own, open, link] = ["own", "open", "link"].map(|name| scratch.path().join(name));
@@ -267,7 +267,7 @@ mod tests {
     /// The daemon of the first mount writes back for a long time, while another mount gets its
     /// number.
     #[test]
-    fn a_name_that_went_to_another_socket_stays_with_it() {
+    fn dropped_socket_does_not_remove_its_reused_name() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("0-1.sock");
         let first = Socket::listen(scratch.path(), (0, 1), COUNTS).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     /// A mount takes the name of a leftover right after another one has found that nobody answers.
     #[test]
-    fn a_leftover_whose_name_was_taken_is_none() {
+    fn reused_name_of_a_leftover_socket_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("0-1.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -294,7 +294,7 @@ mod tests {
 
     /// Another mount looks for leftovers between the bind and the listen of a new socket.
     #[test]
-    fn a_socket_that_does_not_listen_yet_is_no_leftover() {
+    fn socket_between_bind_and_listen_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_without_a_listener_are_leftovers() {
+    fn only_sockets_without_a_listener_are_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let [dead, unnamed, alive, other] =
             ["0-1.sock", ".77", "0-2.sock", "notes"].map(|name| scratch.path().join(name));

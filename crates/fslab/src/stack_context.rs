@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_numbers_differ_in_all_their_bytes() {
+    fn kernel_random_numbers_vary_in_every_bit() {
         let drawn: HashSet<u64> = (0..1000).map(|_| KernelRandom.draw()).collect();
         assert_eq!(drawn.len(), 1000);
         let (all, none) = drawn.iter().fold((u64::MAX, 0), |(and, or), one| (and & one, or | one));

@@ -59,12 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_no_plural() {
+    fn count_of_one_takes_the_singular() {
         assert_eq!([0, 1, 2].map(|n| counted(n, "file")), ["0 files", "1 file", "2 files"]);
     }
 
     #[test]
-    fn ages_have_one_unit() {
+    fn ages_are_printed_in_a_single_unit() {
         let shown =
             |seconds| ago(jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds));
         let ages = [-5, 0, 30, 60, 7200, 86_400 * 400].map(shown);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_also_in_days_and_seconds() {
+    fn durations_in_days_hours_and_plain_seconds_are_parsed() {
         let seconds = |text| parse_duration(text).map(|duration| duration.as_secs());
         for (text, expected) in [("30d", 30 * 86_400), ("720h", 30 * 86_400), ("90", 90)] {
             assert_eq!(seconds(text), Ok(expected), "{text}");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn units_fit() {
+    fn durations_and_sizes_are_printed_in_a_fitting_unit() {
         assert_eq!([0, 999, 1000, 1_500_000].map(duration), ["0ns", "999ns", "1.0us", "1.5ms"]);
         assert_eq!(duration(90_000_000_000), "90.0s");
         assert_eq!([0, 1023, 1024, 3 << 29].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);

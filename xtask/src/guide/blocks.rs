@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_say_whether_they_are_run() {
+    fn annotations_decide_whether_a_block_is_run() {
         let page = "text\n```sh\na\nb\n```\n<!-- before: mkdir x\ntouch x/y -->\n\
                     <!-- after: cd -->\n```console\n\
                     $ ls x\ny\n```\n\
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn invalid_blocks_are_reported_with_their_line() {
         for (page, line) in [
             ("```sh\nopen", 1),
             ("\n```sh,quick\n```", 2),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_may_differ_and_words_may_not() {
+    fn guide_output_may_differ_only_in_figures() {
         assert_eq!(without_figures("a  12 files, 3.5 MiB; 7%"), "a # files, #; #%");
         let expected = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let found = "head\narchived 3 files, 1.2 MiB\nall 12 done in 3.1 s\n";

@@ -157,7 +157,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_newest_symbol_decides() {
+    fn newest_glibc_symbol_sets_the_required_version() {
         let program = b"xGLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0GLIBC_PRIVATE";
         assert_eq!(super::libc(program), "2.34");
         let control = super::control("0.1.0", "amd64", "2.34");

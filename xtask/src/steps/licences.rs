@@ -107,7 +107,7 @@ mod tests {
     const DENY: &str = "[graph]\ntargets = ['here']\n[licenses]\nallow = ['MIT', 'CC0-1.0']\n";
 
     #[test]
-    fn packages_of_other_licences_are_named_if_they_are_compiled() {
+    fn compiled_packages_with_other_licences_are_refused() {
         let package = |name: &str, licence: Value, source: Value| {
             serde_json::json!({
                 "id": name, "name": name, "version": "1.0.0", "license": licence, "source": source,

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_are_skips_that_are_allowed() {
+    fn ignored_measurements_count_as_allowed_skips() {
         let tally = counted();
         assert_eq!(tally.counts(), "3 passed, 1 failed, 1 skipped");
         assert!(tally.skipped[0].allowed);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_case_leaves_its_test_counted_and_a_failed_test_is_no_skip() {
+    fn skipped_case_keeps_its_test_counted_and_hides_no_failure() {
         let log = "SKIP every_layer[null:labels]: no labels\nSKIP leaf::writes: nothing to try\n";
         let tally = with_skips(counted(), log);
         assert_eq!(tally.counts(), "3 passed, 1 failed, 2 skipped");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_random_tests_is_complete_and_true() {
+    fn list_of_random_tests_must_match_the_drawn_tests() {
         let tally = || Tally { passed: 2, ..Tally::default() };
         let check = |listed, drawn| with_random_tests(tally(), listed, drawn).failed;
         assert!(check("# words\na x\nb y\n", "b y\na x\nb y\n").is_empty());

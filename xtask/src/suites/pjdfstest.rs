@@ -200,7 +200,7 @@ Summary: 1 failed, 1 skipped, 1 passed, 0 expected failures, 3 total
     }
 
     #[test]
-    fn what_fails_below_is_no_failure_of_what_lies_over_it() {
+    fn known_failures_of_the_lower_file_system_are_skipped() {
         let mut report = Report::parse(OUTPUT).unwrap();
         report.forgive(BTRFS);
         assert_eq!(report.of("FAILED").count(), 1, "another one");

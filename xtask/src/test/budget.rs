@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_names_every_step() {
+    fn budget_file_names_every_step() {
         Budget::read().unwrap();
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_sha256sum() {
+    fn hash_matches_sha256sum() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(hex(""), empty);
     }

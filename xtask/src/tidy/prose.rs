@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn code_questions_and_parts_of_words_are_left_alone() {
+    fn prose_check_ignores_code_questions_and_parts_of_words() {
         for text in [
             "`mend`",
             "amended",

@@ -38,11 +38,13 @@ fn promises(page: &str) -> Vec<(usize, String)> {
 }
 
 fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
-    let tests = promise.rsplit_once("[test: ").and_then(|(_, names)| names.strip_suffix(']'));
-    let Some(tests) = tests else {
+    let lists: Vec<&str> = promise.split("[test: ").skip(1).collect();
+    if lists.last().is_none_or(|last| last.find(']') != Some(last.len() - 1)) {
         return vec![Violation::of_line(PAGE, index, "does not end with `[test: NAME]`")];
-    };
-    let missing = tests.split(", ").filter(|name| !exists(tree, name.trim_matches('`')));
+    }
+    // A promise of several sentences may have a list after each.
+    let names = lists.iter().filter_map(|list| Some(list.split_once(']')?.0.split(", ")));
+    let missing = names.flatten().filter(|name| !exists(tree, name.trim_matches('`')));
     let message = |name| format!("there is no test {name}");
     missing.map(|name| Violation::of_line(PAGE, index, message(name))).collect()
 }
@@ -76,6 +78,9 @@ mod tests {
             ("- Reads. [test: fslab_fuse::reads_back]\n", 1),
             ("- Reads. [test: reads]\n", 1),
             ("- Reads.\n", 1),
+            ("- Reads. [test: reads_back] And writes.\n", 1),
+            ("- Reads. [test: reads_back] Writes. [test: reads_back]\n", 0),
+            ("- Reads. [test: lost] Writes. [test: reads_back]\n", 1),
             ("- Reads. [test: reads_back, gone, lost]\n", 2),
             ("## Planned\n- Reads.\n", 0),
             ("## Planned\n- Reads.\n## Now\n- Writes.\n", 1),

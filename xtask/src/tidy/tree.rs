@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_whole() {
+    fn only_whole_words_match() {
         assert!(has_word("use fuser::X", "fuser"));
         assert!(!has_word("fusermount3", "fuser"));
         assert!(!has_word("my_fuser", "fuser"));

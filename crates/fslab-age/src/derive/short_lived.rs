@@ -138,7 +138,7 @@ mod tests {
 
     /// 10,000 events in one directory come before 90,000 in another.
     #[test]
-    fn short_lived_files_go_where_most_happens() {
+    fn short_lived_files_are_spread_by_directory_activity() {
         let mut numbers = Numbers::default();
         (0..10_000).for_each(|_| numbers.note_active(7));
         (0..90_000).for_each(|_| numbers.note_active(8));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn breaks_are_where_blocks_do_not_follow() {
+    fn breaks_are_counted_between_nonadjacent_blocks() {
         let block = 4096;
         for (list, size, blocks, breaks) in [
             (vec![], 0, 0, 0),

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_average_seek_is_the_average_seek() {
+    fn modelled_seeks_have_the_average_time_of_the_disk() {
         let spindle = DISKS[0].spindle.unwrap();
         let mut sum = 0.0;
         for from in (0..spindle.cylinders).step_by(7) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_bytes_cost_more_than_bytes_side_by_side() {
+    fn scattered_reads_take_longer_than_a_sequential_one() {
         for disk in DISKS {
             let (mut together, mut apart) = (disk.arm(), disk.arm());
             together.read(0, 100 * 8192);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_comes_back_from_its_text_and_nothing_else_is_one() {
+    fn extent_list_round_trips_and_invalid_text_is_refused() {
         let extent = |logical, physical, length| Extent { logical, physical, length };
         let extents = vec![extent(0, 8192, 4096), extent(8192, 4096, 12_288)];
         let list = ExtentList { extents, flags: vec![0, 0x801] };

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blob_without_a_size_is_no_empty_file() {
+    fn blob_of_unknown_size_is_an_error() {
         let change = Change { blob: Some("b1".to_owned()), mode: 0o100_644, path: b"a".to_vec() };
         let commit = Commit { time_s: 1, changes: vec![change] };
         let mut tree = Tree::default();

@@ -136,7 +136,7 @@ mod tests {
     use crate::workload::Operation;
 
     #[test]
-    fn rows_come_back_in_order_and_equal_ones_as_they_came() {
+    fn sorter_returns_rows_in_stable_order() {
         let scratch = tempfile::tempdir().unwrap();
         for run_rows in [3, 10, 1000] {
             let key = |row: &Operation| row.time_ns;

@@ -134,7 +134,7 @@ fn the_golden_snapshot_of_version_2_is_read() {
 
 /// Invalid lists of extents are refused by the reader, which names the row.
 #[test]
-fn snapshots_with_other_extents_are_refused() {
+fn snapshots_with_invalid_extents_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("snapshot");
     for (extents, good) in [("0:1:2:3", true), ("0:1:2", false), ("0:1:2:3 1:1:2:3", false)] {
@@ -167,7 +167,9 @@ fn any_operation() -> impl Strategy<Value = Operation> {
 proptest! {
     #![proptest_config(cases(16))]
     #[test]
-    fn what_is_written_comes_back(operations in proptest::collection::vec(any_operation(), 0..50)) {
+    fn written_records_are_read_back(
+        operations in proptest::collection::vec(any_operation(), 0..50),
+    ) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("workload");
         write(&path, &provenance(), stream(&operations)).unwrap();
@@ -176,7 +178,7 @@ proptest! {
 }
 
 #[test]
-fn workloads_go_over_many_row_groups_and_are_equal_for_equal_seeds() {
+fn workloads_span_row_groups_and_depend_only_on_the_seed() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two, other] = ["1", "2", "3"].map(|name| scratch.path().join(name));
     let mut profile = small("developer");
@@ -194,7 +196,7 @@ fn workloads_go_over_many_row_groups_and_are_equal_for_equal_seeds() {
 
 /// Neither the footer nor the storage of rows affects the identity.
 #[test]
-fn identity_is_that_of_the_operations() {
+fn identity_depends_only_on_the_operations() {
     const GOLDEN: &str = "deec5ce637cffd33b4c3fe02697fdc8de6c2590e84779d0d14500d55ae0d3685";
     assert_eq!(identity_of_file(&golden()).unwrap(), GOLDEN);
     assert_eq!(identity(stream(&every_kind())).unwrap(), GOLDEN);
@@ -223,7 +225,7 @@ fn identity_is_that_of_the_operations() {
 /// The hashes are equal on every machine and in every version. A change of a profile or of its
 /// random numbers would change workloads that users refer to by these hashes.
 #[test]
-fn profiles_make_the_workloads_that_they_always_made() {
+fn profiles_generate_workloads_with_recorded_hashes() {
     let made = PROFILES.iter().map(|profile| {
         let made = operations(small(profile.name), 1997);
         (profile.name, identity(stream(&made)).unwrap())
@@ -264,7 +266,7 @@ fn damaged_files_are_errors() {
 }
 
 #[test]
-fn what_can_not_be_is_refused() {
+fn impossible_operations_are_refused() {
     let make = |file, kind| Operation { file, kind, ..Operation::default() };
     let cases = [
         (vec![make(1, OperationKind::Write)], "not there"),
@@ -307,7 +309,7 @@ fn what_can_not_be_is_refused() {
 
 /// Missing or unreadable numbers in a footer are not taken for zeros.
 #[test]
-fn footers_that_do_not_tell_are_refused() {
+fn incomplete_footers_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("file");
     let of_workload = [("source", "a test"), ("seed", "7"), ("volume_bytes", "0"), ("made_by", "")];
@@ -360,7 +362,7 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
 
 /// A tree left by a refused operation yields an error instead of an endless search.
 #[test]
-fn a_tree_that_hangs_in_itself_has_no_checksum() {
+fn checksum_of_a_cyclic_tree_is_an_error() {
     let make = |file, directory| Operation { file, directory, ..Operation::default() };
     let mut population = Population::default();
     population.apply(&make(1, 0)).unwrap();

@@ -39,7 +39,7 @@ fn shares<K: std::hash::Hash + Eq>(
 }
 
 #[test]
-fn a_workload_ends_with_the_distributions() {
+fn aged_files_have_the_requested_distributions() {
     let scratch = tempfile::tempdir().unwrap();
     write(scratch.path(), [AGES, SIZES, DEPTHS]);
     let operations = generate(scratch.path(), 1);
@@ -89,7 +89,7 @@ fn a_workload_ends_with_the_distributions() {
 }
 
 #[test]
-fn equal_seeds_make_equal_workloads_and_no_depths_mean_the_root() {
+fn equal_seeds_give_equal_workloads_and_depth_defaults_to_root() {
     let scratch = tempfile::tempdir().unwrap();
     write(scratch.path(), [AGES, SIZES, DEPTHS]);
     assert!(generate(scratch.path(), 5) == generate(scratch.path(), 5));
@@ -99,7 +99,7 @@ fn equal_seeds_make_equal_workloads_and_no_depths_mean_the_root() {
 }
 
 #[test]
-fn distributions_that_can_not_be_are_named() {
+fn invalid_distributions_are_refused_with_a_reason() {
     let scratch = tempfile::tempdir().unwrap();
     let refused = |texts: [&str; 3], what: &str| {
         write(scratch.path(), texts);

@@ -43,7 +43,7 @@ fn corpus(target: &str) -> PathBuf {
 
 /// The corpus contains inputs found by fuzzing.
 #[test]
-fn the_corpus_passes() {
+fn fuzz_corpus_passes_all_checks() {
     let mut passed = 0;
     for (target, check, _) in targets() {
         for entry in std::fs::read_dir(corpus(target)).unwrap() {

@@ -29,7 +29,7 @@ pub fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
 }
 
 #[test]
-fn what_is_packed_comes_back_sparse_and_by_zstd_too() {
+fn packed_image_is_unpacked_sparse_and_by_zstd() {
     let scratch = tempfile::tempdir().unwrap();
     for size in [0, 1, 4 << 20, (64 << 20) + 12_345] {
         let (image, file, told) = packed(scratch.path(), size);
@@ -88,7 +88,7 @@ fn images_of_version_1_are_read() {
 /// Bytes are damaged one at a time, each of the first 300 and then every 37th, and the file is
 /// truncated. The result is an error or the same image.
 #[test]
-fn damage_is_noticed() {
+fn damaged_image_files_are_detected() {
     let scratch = tempfile::tempdir().unwrap();
     let (image, file, _) = packed(scratch.path(), 20_000);
     let (good, expected) = (fs::read(&file).unwrap(), fs::read(&image).unwrap());
@@ -121,7 +121,7 @@ fn damage_is_noticed() {
 
 /// Complete frames of another image, each with a valid checksum, are detected.
 #[test]
-fn frames_of_another_image_are_noticed() {
+fn frames_of_another_image_are_detected() {
     let scratch = tempfile::tempdir().unwrap();
     let [plain, one, two, mixed] =
         ["plain", "one", "two", "mixed"].map(|name| scratch.path().join(name));
@@ -137,7 +137,7 @@ fn frames_of_another_image_are_noticed() {
 }
 
 #[test]
-fn identities_that_can_not_be_are_named() {
+fn invalid_identities_are_refused_with_a_reason() {
     let scratch = tempfile::tempdir().unwrap();
     let (image, file, _) = packed(scratch.path(), 100);
     let refused = |identity: Identity, what: &str| {

@@ -162,7 +162,7 @@ fn dumps_become_snapshots_and_a_workload() {
 
 /// Directories that contain themselves, and pointers in cycles, do not cause endless walks.
 #[test]
-fn circles_end() {
+fn directory_cycles_do_not_cause_endless_walks() {
     let scratch = tempfile::tempdir().unwrap();
     let trace = [
         superblock(1, 10),

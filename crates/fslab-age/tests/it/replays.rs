@@ -67,7 +67,7 @@ fn varied(seed: u64, count: usize) -> Vec<Operation> {
 }
 
 #[test]
-fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
+fn workload_makes_the_same_tree_on_all_targets_and_thread_counts() {
     for operations in [operations(small("developer"), 3), varied(11, 400)] {
         let expected = checksum(&operations);
         for threads in [1, 4] {
@@ -100,7 +100,7 @@ impl Observer for Days {
 
 /// The workload has twelve days; the last observation shows its final state.
 #[test]
-fn an_observer_sees_every_so_many_days_and_the_end() {
+fn observer_is_called_every_n_days_and_at_the_end() {
     let operations = operations(small("developer"), 3);
     for (every, expected) in [(0, &[][..]), (5, &[5, 10, 12]), (6, &[6, 12]), (40, &[12])] {
         let memory = MemFs::default();
@@ -127,7 +127,7 @@ fn an_aged_engine_has_a_score() {
 }
 
 #[test]
-fn a_full_target_stops_or_is_counted() {
+fn full_target_stops_the_replay_or_is_counted() {
     let operations = operations(small("stress"), 3);
     let tight = || MemFs::new(Capacity { bytes: 16 << 20, inodes: 1 << 20 });
     let memory = tight();
@@ -242,7 +242,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
 
 /// A target is not considered full at the first error.
 #[test]
-fn what_fits_after_writing_back_is_no_full_target() {
+fn target_with_room_after_a_sync_does_not_count_as_full() {
     let operations = churn(200, 10);
     let expected = checksum(&operations);
     for threads in [1, 4] {
@@ -258,7 +258,7 @@ fn what_fits_after_writing_back_is_no_full_target() {
 
 /// A really full target is not synced for each operation.
 #[test]
-fn a_full_target_is_seldom_written_back() {
+fn full_target_is_synced_rarely() {
     let operations = churn(1000, 1000);
     let memory = MemFs::default();
     let disk = Pinning::new(&memory, 16 << 20);
@@ -368,7 +368,7 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
 /// Faults that this test found: a kill before the first checkpoint was not recognised; a directory
 /// was made again at its old place, because no checkpoint preceded its move.
 #[test]
-fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
+fn replay_killed_anywhere_resumes_to_the_same_tree() {
     let seed = seed();
     let mut random = Pcg64::seed_from_u64(seed);
     let scratch = tempfile::tempdir().unwrap();
@@ -396,7 +396,7 @@ fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
 
 /// After its whole tree is deleted, a replay starts again; after a part is deleted, it fails.
 #[test]
-fn a_replay_goes_on_after_the_tree_was_deleted() {
+fn replay_restarts_after_its_tree_was_deleted() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("checkpoint");
     let operations = operations(small("developer"), 9);
@@ -418,7 +418,7 @@ fn a_replay_goes_on_after_the_tree_was_deleted() {
 }
 
 #[test]
-fn a_checkpoint_of_something_else_is_refused() {
+fn checkpoint_of_another_workload_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("checkpoint");
     let operations = varied(1, 100);

@@ -33,7 +33,7 @@ fn variants() -> [Variant; 4] {
 }
 
 #[test]
-fn seven_months_of_1997_have_the_figures_that_the_slides_tell() {
+fn smith97_profile_matches_the_figures_of_the_slides() {
     let operations = operations(find("smith97").unwrap().clone(), 1997);
     let written: u64 = operations
         .iter()
@@ -128,7 +128,7 @@ fn signs_and_order_of_the_paper_hold_over_seeds() {
 }
 
 #[test]
-fn all_space_comes_back() {
+fn removing_all_files_frees_all_space() {
     let mut operations = operations(small("mail"), 2);
     let live: std::collections::BTreeSet<u64> = {
         let made = operations.iter().filter(|one| one.kind == OperationKind::Create);
@@ -182,7 +182,7 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
 
 /// When freed blocks became usable only after a flush, the engine fragmented a third more files.
 #[test]
-fn engine_and_simulator_place_a_workload_alike() {
+fn engine_and_simulator_give_similar_layouts() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);
     profile.days = 30;
     let made = operations(profile, 3);
@@ -244,7 +244,7 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
 /// On the modelled disk, FFS reads files with one block more than an inode maps much slower, and
 /// NoSwitch hardly. Writing back and reading take time.
 #[test]
-fn the_engine_on_a_modelled_disk_shows_the_dip_of_ffs_alone() {
+fn modelled_disk_shows_a_read_dip_at_13_blocks_only_with_ffs() {
     let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };
     let fall = |policy| {
         let variant = Variant { policy, clustering: Clustering::Smart };
@@ -265,7 +265,7 @@ fn the_engine_on_a_modelled_disk_shows_the_dip_of_ffs_alone() {
 /// A volume aged through the engine has the hot files of the workload, and they are read about as
 /// fast as in the simulator.
 #[test]
-fn hot_files_are_those_of_the_workload_on_engine_and_simulator() {
+fn engine_and_simulator_agree_on_hot_files() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);
     profile.days = 40;
     let made = operations(profile, 3);

@@ -228,7 +228,7 @@ fn short_lived_files_come_from_recorded_days() {
 
 /// Two directories swap places, one inside the other, and an inode is reused.
 #[test]
-fn directories_may_trade_places() {
+fn directories_can_swap_places_between_snapshots() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
     let directory = |inode, parent, name: &str, born_ns| Entry {
@@ -290,13 +290,13 @@ fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Populatio
 
 /// A directory is moved below one that stays in place, but whose parent was below it.
 #[test]
-fn a_directory_moves_below_what_was_below_it() {
+fn directory_can_move_below_its_former_descendant() {
     let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();
     assert_eq!(population.path(1).unwrap(), b"d2~2/d3~3/d1~1");
 }
 
 #[test]
-fn snapshots_whose_directories_go_in_circles_are_refused() {
+fn snapshots_with_directory_cycles_are_refused() {
     let two = [(1, 2), (2, 1)];
     let below_itself = [(1, 3), (2, 1), (3, 2)];
     for (before, after, name) in [
@@ -323,7 +323,7 @@ fn snapshots_whose_directories_go_in_circles_are_refused() {
 
 /// If the creation time is unknown, the generation detects a reused inode.
 #[test]
-fn another_generation_is_another_file() {
+fn inode_with_another_generation_is_another_file() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two] = ["1", "2"].map(|name| scratch.path().join(name));
     let of = |generation| Entry { inode: 5, size: 10, generation, ..Entry::default() };
@@ -339,7 +339,7 @@ fn another_generation_is_another_file() {
 /// An inode is passed from a file to a directory, and from a directory to a file, within an
 /// interval.
 #[test]
-fn inodes_change_between_files_and_directories() {
+fn inode_can_change_between_file_and_directory() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two, three, output] = ["1", "2", "3", "w"].map(|name| scratch.path().join(name));
     let entry = |inode, kind, born_ns, name: &str| Entry {
@@ -362,7 +362,7 @@ fn inodes_change_between_files_and_directories() {
 
 /// Lists without inodes have numbers up to 2^63, which generated numbers must not equal.
 #[test]
-fn directories_for_ranges_of_inodes_meet_no_inode() {
+fn generated_directory_numbers_never_equal_an_inode() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, output] = ["1", "w"].map(|name| scratch.path().join(name));
     let inodes = [1, 2, 1 << 62, (1 << 62) + 1, (1 << 62) + 2, (1 << 63) - 1];
@@ -377,7 +377,7 @@ fn directories_for_ranges_of_inodes_meet_no_inode() {
 }
 
 #[test]
-fn made_up_snapshots_differ_as_they_say() {
+fn synthetic_snapshots_differ_by_the_reported_counts() {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two] = ["1", "2"].map(|name| scratch.path().join(name));
     for rows in [0, 1, 21, 7000] {

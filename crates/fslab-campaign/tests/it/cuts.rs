@@ -75,7 +75,7 @@ fn a_share_killed_at_every_cell_is_resumed() {
 
 /// A campaign that is killed repeatedly still completes, and each block counts once.
 #[test]
-fn a_share_killed_in_each_of_its_runs_ends_at_last() {
+fn repeatedly_killed_share_completes_eventually() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     for _ in 0..CELLS / 2 - 1 {

@@ -60,7 +60,7 @@ fn a_changed_input_stops_a_share_before_anything_is_measured() {
 }
 
 #[test]
-fn a_plan_that_reads_what_is_not_there_is_not_frozen() {
+fn plan_with_a_missing_input_is_not_frozen() {
     let scratch = tempfile::tempdir().unwrap();
     let missing = scratch.path().join("missing");
     let error = create(&scratch.path().join("run"), &plan_reading(&missing)).unwrap_err();
@@ -161,7 +161,7 @@ fn a_host_with_another_kernel_is_named_in_the_pooled_report() {
 }
 
 #[test]
-fn two_nodes_of_one_kernel_are_called_so() {
+fn report_notes_two_nodes_that_share_a_kernel() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     for number in 1..=2 {
@@ -197,7 +197,7 @@ fn samples_of_another_campaign_are_refused() {
 
 /// After a power failure the last writes may be zeros or missing.
 #[test]
-fn a_damaged_end_of_an_unended_attempt_costs_the_blocks_in_it() {
+fn damaged_end_of_an_unfinished_attempt_loses_only_its_blocks() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     let samples = run(&campaign, "1/1", scratch.path()).unwrap().unwrap();
@@ -234,7 +234,7 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
 
 /// A listing may be older than the end of an attempt, with both names or only the old one.
 #[test]
-fn attempt_counts_once_whichever_names_were_listed() {
+fn attempt_listed_under_two_names_counts_once() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     let samples = run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
@@ -245,7 +245,7 @@ fn attempt_counts_once_whichever_names_were_listed() {
 }
 
 #[test]
-fn a_device_comes_from_the_list_of_the_host_alone() {
+fn devices_are_taken_only_from_the_list_of_the_host() {
     let scratch = tempfile::tempdir().unwrap();
     let with_device = |device: &str| {
         format!("{PLAN}[[target]]\nname = \"raw\"\nfilesystem = \"ext4\"\ndevice = \"{device}\"\n")

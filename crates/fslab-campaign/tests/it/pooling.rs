@@ -50,14 +50,14 @@ fn held(trials: u64, interval: impl Fn(&[Vec<(f64, f64)>], u64) -> RatioInterval
 /// (binomial). The limits are four standard deviations: a sound interval misses them once in 16,000
 /// seeds.
 #[test]
-fn the_pooled_interval_holds_the_truth() {
+fn pooled_interval_contains_the_true_ratio() {
     let found = held(1000, |machines, number| clustered_ratio(machines, number).unwrap());
     assert!((922..=978).contains(&found), "{found} of 1,000");
 }
 
 /// If all pairs are pooled as one sample, the interval ignores the spread between machines.
 #[test]
-fn without_machines_as_clusters_it_does_not() {
+fn interval_without_clusters_often_misses_the_true_ratio() {
     let heap = |machines: &[Vec<(f64, f64)>], number| paired_ratio(&machines.concat(), number);
     let found = held(400, |machines, number| heap(machines, number).unwrap());
     assert!(found < 340, "{found} of 400");

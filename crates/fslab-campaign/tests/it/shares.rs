@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn shares_together_are_the_serial_comparison() {
+fn shares_together_equal_the_serial_comparison() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     for text in ["3/3", "1/3", "2/3"] {
@@ -142,7 +142,7 @@ fn failed_cells_are_listed_and_run_again_on_request() {
 }
 
 #[test]
-fn time_left_follows_from_what_is_done() {
+fn time_left_is_estimated_from_completed_cells() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     assert_eq!(summary(&campaign).time_left_seconds, None);
@@ -155,7 +155,7 @@ fn time_left_follows_from_what_is_done() {
 
 /// An opened campaign has the same cells. A directory that is not a campaign is refused.
 #[test]
-fn campaigns_are_made_once_and_opened() {
+fn campaign_is_created_once_and_can_be_opened() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("run");
     let made = create(&directory, PLAN).unwrap();

@@ -94,7 +94,7 @@ mod tests {
     /// A campaign freezes the inputs of a plan, so each new text parameter must be in one of the
     /// two lists.
     #[test]
-    fn every_text_parameter_is_known_as_an_input_or_not() {
+    fn every_text_parameter_is_classified_as_input_or_not() {
         for workload in WORKLOADS {
             let texts = workload.parameters.iter();
             for one in texts.filter(|one| matches!(one.default, DefaultValue::Text(_))) {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_of_targets_and_workloads_are_found_and_placed() {
+    fn inputs_of_targets_and_workloads_are_found_and_replaced() {
         let text = "name = 'p'\n\
             [[target]]\nname = 'aged'\nfilesystem = 'ext4'\naged = 'a.img'\n\
             [[target]]\nname = 'read'\nfilesystem = 'squashfs'\nsource = 'tree'\n\

@@ -160,7 +160,7 @@ mod tests {
 
     /// One workload is alone for the length of a pause after the other has ended its phase.
     #[test]
-    fn time_alone_is_told_to_whoever_was_alone() {
+    fn time_alone_is_reported_to_the_workload_that_ran_alone() {
         let meeting = &Meeting::of(2);
         let pause = Duration::from_millis(50);
         let (ended, has_ended) = std::sync::mpsc::channel();

@@ -107,7 +107,7 @@ mod tests {
 
     /// A block without its record was cut short. It is repeated as a later attempt.
     #[test]
-    fn blocks_without_a_record_are_begun_again() {
+    fn blocks_without_a_record_are_run_again() {
         let both = ["b", "a"];
         let records = [
             sample(0, 0),

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_alike_is_narrow_and_what_does_not_is_wide() {
+    fn correlated_times_give_narrow_and_others_wide_intervals() {
         let widths = precision(6).widths("w");
         assert_eq!(widths.len(), 2);
         assert!(widths[0].target == "even" && widths[0].half < 1e-9, "{widths:?}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_round_is_wide_and_nothing_to_compare_is_not() {
+    fn one_round_is_too_wide_but_a_single_target_is_not() {
         assert!(precision(1).is_wide("w", 1e9));
         assert!(!precision(1).is_wide("another", 0.0));
         let mut alone = Precision::new("gone", None);

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_run_on_a_warm_target_is_not_proven() {
+    fn cold_phase_on_a_warm_target_is_not_proven_cold() {
         let directory = tempfile::tempdir_in(".").unwrap();
         fs::write(directory.path().join("file"), vec![1; 1 << 16]).unwrap();
         let mut target = Warm(HostTree::open(directory.path()).unwrap());

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn load_and_steal_mark_a_sample_above_a_share_and_a_tick() {
+    fn load_and_steal_above_a_threshold_mark_a_sample() {
         check(&sample(1000, 40, 40), None);
         check(&sample(10, 20, 0), None);
         check(&sample(1000, 60, 0), Some("programmes"));
@@ -210,7 +210,7 @@ mod tests {
 
     /// The disk sees the target's own bytes and those that the file system below adds.
     #[test]
-    fn others_on_the_disk_mark_a_sample_and_its_own_bytes_do_not() {
+    fn only_foreign_disk_traffic_marks_a_sample() {
         check(&on_disk(100, 0), None);
         check(&on_disk(100, 190), None);
         check(&on_disk(1, 5), None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_and_dirty_pages_mark_a_sample() {
+    fn throttling_and_dirty_pages_mark_a_sample() {
         let mut hot = sample(1000, 0, 0);
         hot.machine.throttled = Some(0);
         check(&hot, None);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_can_be_looked_at() {
+    fn surroundings_are_read_from_the_machine() {
         assert_eq!(memory_field("A: 1 kB\nDirty:   12 kB\n", "Dirty:"), Some(12 * 1024));
         let before = Surroundings::look(None).unwrap();
         assert!(before.page_cache_bytes > 0);

@@ -122,7 +122,7 @@ mod tests {
 
     /// The delay is the given share of the operation's duration.
     #[test]
-    fn operation_takes_its_share_longer() {
+    fn slowed_operation_takes_the_given_share_longer() {
         for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {
             // Other processes may use the processor meanwhile, so the shortest of several attempts
             // counts.

@@ -253,7 +253,7 @@ mod tests {
 
     /// Each kind compresses like the data that it represents. The same seed gives the same bytes.
     #[test]
-    fn kinds_compress_as_what_they_stand_for() {
+    fn content_kinds_compress_like_the_data_they_represent() {
         let length = 1 << 20;
         for (kind, least, most) in [
             ("all-a", 500.0, 2000.0),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn given_files_suffice_for_one_piece() {
+    fn content_is_taken_from_given_files() {
         let directory = tempfile::tempdir_in(".").unwrap();
         std::fs::write(directory.path().join("a"), "firstsecond").unwrap();
         let given = Some(directory.path().to_owned());

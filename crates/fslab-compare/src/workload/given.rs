@@ -47,7 +47,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn files_are_taken_in_order_and_must_suffice() {
+    fn given_files_are_concatenated_and_must_be_long_enough() {
         let directory = tempfile::tempdir_in(".").unwrap();
         fs::create_dir(directory.path().join("b")).unwrap();
         fs::write(directory.path().join("b/inner"), "second").unwrap();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_repeated_and_little_is_not() {
+    fn only_large_given_data_is_repeated() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path().join("much");
         let content: Vec<u8> = (0..REPEATED_LEAST).map(|at| (at / 251) as u8).collect();

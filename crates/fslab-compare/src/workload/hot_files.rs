@@ -235,7 +235,7 @@ mod tests {
     use super::skewed;
 
     #[test]
-    fn sizes_have_the_mean_that_was_asked_for_and_most_are_small() {
+    fn file_sizes_have_the_requested_mean_and_are_mostly_small() {
         let mut random = Pcg64::seed_from_u64(3);
         let sizes: Vec<u64> = (0..20_000).map(|_| skewed(&mut random, 29 << 10)).collect();
         let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;

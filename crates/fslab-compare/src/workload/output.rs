@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_pointer_and_by_expression() {
+    fn metrics_are_found_by_json_pointer_and_regex() {
         let regex = r#"metrics = { tps = { regex = 'tps = ([0-9.]+)' } }"#;
         assert_eq!(found(regex, "tps = 10.5\nlatency\ntps = 12.25 (without)"), Ok(12.25));
         let json = r#"metrics = { x = { json = "/a/1/b" } }"#;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_without_the_figure_is_refused() {
+    fn output_without_the_metric_is_refused() {
         let regex = r#"metrics = { tps = { regex = '(\w+) tps' } }"#;
         for (text, output, reason) in [
             (regex, "nothing", "metric `tps`: the output does not match (\\w+) tps"),

@@ -239,7 +239,7 @@ mod tests {
 
     /// One program ends by itself, the other does not end.
     #[test]
-    fn end_and_interrupt_are_both_seen_while_waiting() {
+    fn waiting_for_a_program_ends_on_exit_or_interrupt() {
         let run = |script: &str, interrupt: &Interrupt| {
             let words = ["sh", "-c", script].map(str::to_owned);
             Program::new(&words, Path::new("/")).start().unwrap().wait(interrupt)

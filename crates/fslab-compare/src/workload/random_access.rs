@@ -198,7 +198,7 @@ mod tests {
 
     /// Two workers write; the result is known, and a block written elsewhere is detected.
     #[test]
-    fn what_was_written_where_is_known() {
+    fn verification_detects_blocks_of_an_unlisted_worker() {
         let directory = tempfile::tempdir_in(".").unwrap();
         std::fs::write(directory.path().join("file"), vec![5; 512 * 64]).unwrap();
         let tree = HostTree::open(directory.path()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
 
     /// With 49 degrees of freedom, one true distribution in a thousand exceeds 85.4.
     #[test]
-    fn places_follow_the_distribution_that_was_asked_for() {
+    fn accessed_blocks_follow_the_requested_zipf_distribution() {
         for zipf in [0.0, 0.5, 1.0, 1.2] {
             let statistic = chi_squared(zipf, zipf);
             assert!(statistic < 85.4, "zipf {zipf}: {statistic}");

@@ -94,7 +94,7 @@ fn comparing(directory: &Path, plan: &str) -> Command {
 
 /// A note names every missing application, and the run continues.
 #[test]
-fn a_missing_program_is_named_and_the_run_goes_on() {
+fn missing_programs_are_noted_and_the_run_continues() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
     // PostgreSQL is found where it is installed, even without PATH.
@@ -228,7 +228,7 @@ fn is_gone(number: &str) -> bool {
 }
 
 #[test]
-fn an_interrupted_command_is_gone_with_all_that_it_started() {
+fn interrupting_a_run_kills_its_command_and_all_children() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let interrupt = Interrupt::default();
     let found = std::thread::scope(|scope| {
@@ -246,7 +246,7 @@ fn an_interrupted_command_is_gone_with_all_that_it_started() {
 }
 
 #[test]
-fn a_command_of_a_killed_comparison_is_gone_with_all_that_it_started() {
+fn killing_a_comparison_kills_its_command_and_all_children() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let mut child = comparing(out.path(), &leaving(target.path())).spawn().unwrap();
     let found = numbers(target.path());
@@ -257,7 +257,7 @@ fn a_command_of_a_killed_comparison_is_gone_with_all_that_it_started() {
 
 /// A server that waits for clients ends when its comparison is killed.
 #[test]
-fn a_server_of_a_killed_comparison_is_gone() {
+fn killing_a_comparison_ends_its_server() {
     if !has_program("the server of a killed comparison", "pg_ctlcluster") {
         return;
     }
@@ -292,7 +292,7 @@ fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
 
 /// The processor time of one part does not count as interference with another.
 #[test]
-fn parts_that_run_programs_do_not_disturb_each_other() {
+fn parallel_parts_do_not_count_as_interference() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
     let workload = format!(

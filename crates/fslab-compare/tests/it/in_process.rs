@@ -198,7 +198,7 @@ fn an_interrupted_run_keeps_whole_samples() {
 }
 
 #[test]
-fn without_a_target_that_works_there_is_an_error() {
+fn comparison_without_a_working_target_fails() {
     let directory = directory_on_disk();
     let plan = "name = \"none\"\n[[target]]\nname = \"x\"\nin_process = \"nothing\"\n\
                 [[workload]]\nname = \"stream\"\n";
@@ -209,7 +209,7 @@ fn without_a_target_that_works_there_is_an_error() {
 
 /// Samples are never overwritten. An incomplete last line is skipped.
 #[test]
-fn samples_are_kept_and_a_cut_line_is_left_out() {
+fn samples_are_never_overwritten_and_a_partial_line_is_skipped() {
     let directory = directory_on_disk();
     let plan = "name = \"one\"\nrounds = 1\n\
                 [[target]]\nname = \"m\"\nin_process = \"mem:\"\n\

@@ -161,7 +161,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
 
 /// The next run removes the mounts of a killed run, but not those of a running one.
 #[test]
-fn leftovers_of_a_killed_run_are_removed_and_those_of_a_living_one_kept() {
+fn leftovers_are_removed_only_if_their_run_has_died() {
     if !ready("killed run") {
         return;
     }
@@ -197,7 +197,7 @@ impl fslab_compare::Host for PanickingHost {
 }
 
 #[test]
-fn a_panic_leaves_nothing() {
+fn a_panic_leaves_no_mounts_or_files_behind() {
     if !can_mount("panic") {
         return;
     }

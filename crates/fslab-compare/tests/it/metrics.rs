@@ -44,7 +44,7 @@ fn metrics_of_a_command_are_in_its_samples_and_reports() {
 }
 
 #[test]
-fn a_command_that_lacks_its_metric_has_failed() {
+fn command_without_its_metric_fails() {
     let (failed, records) = compare(
         "name = \"command\"\ncache = \"as is\"\ncommand = [\"echo\", \"nothing\"]\n\
          metrics = { tps = { regex = 'tps = ([0-9.]+)' } }\n",

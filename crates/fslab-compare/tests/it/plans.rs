@@ -49,7 +49,7 @@ fn errors_name_line_column_and_key() {
 
 /// The plan, targets (also with a matrix) and workloads can state margins.
 #[test]
-fn margins_are_those_of_plan_target_and_workload() {
+fn target_margins_override_workload_and_plan_margins() {
     let text = "name = \"x\"\nmargin = \"2 %\"\n\
         [[target]]\nname = \"t {m}\"\nin_process = \"mem:\"\nmargin = \"at most {m} % slower\"\n\
         matrix = { m = [10, 20] }\n[[target]]\nname = \"u\"\nin_process = \"mem:\"\n\
@@ -80,7 +80,7 @@ fn margins_are_those_of_plan_target_and_workload() {
 }
 
 #[test]
-fn wrong_targets() {
+fn invalid_targets_are_refused() {
     let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");
     let cases = [
         ("", "exactly one of `filesystem`"),
@@ -114,7 +114,7 @@ fn wrong_targets() {
 }
 
 #[test]
-fn wrong_workloads() {
+fn invalid_workloads_are_refused() {
     let workload = |keys: &str| format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
     let cases = [
         (
@@ -231,7 +231,7 @@ fn a_matrix_of_workloads_is_expanded_in_both_forms() {
 }
 
 #[test]
-fn wrong_matrices_and_forms() {
+fn invalid_matrices_and_forms_are_refused() {
     let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");
     let workload = |keys: &str| format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
     let ext4 = |keys: &str| target(&format!("filesystem = \"ext4\"\n{keys}"));

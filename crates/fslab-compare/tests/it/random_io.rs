@@ -94,7 +94,7 @@ fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
 
 /// Concurrent readers and writers have separate latencies, and all data are checked afterwards.
 #[test]
-fn readers_and_writers_beside_each_other_have_histograms_of_their_own() {
+fn concurrent_readers_and_writers_have_separate_histograms() {
     let given = directory_on_disk();
     let target = format!("directory = \"{}\"", given.path().display());
     for engine in ["threads", "io_uring"] {
@@ -137,7 +137,7 @@ fn direct_access_by_either_engine_reads_back_what_was_written() {
 }
 
 #[test]
-fn requests_end_with_the_time_that_was_asked_for() {
+fn random_io_runs_for_the_requested_time() {
     let keys = "seconds = 0.5\ndepth = 2\nreads = 90\n";
     let found = sample("in_process = \"mem:\"", keys, &TestHost);
     assert!(found.operations > 10, "{}", found.operations);

@@ -73,7 +73,7 @@ fn replayed(workload: &str, directory: &Path) -> fslab_compare::Result<(bool, Ve
 }
 
 #[test]
-fn a_trace_is_done_again_on_every_target() {
+fn trace_is_replayed_on_every_target() {
     let (work, place) = (directory_on_disk(), tempfile::tempdir().unwrap());
     let path = place.path().join("trace");
     trace(&path, 10_000);
@@ -89,7 +89,7 @@ fn a_trace_is_done_again_on_every_target() {
 
 /// A read shorter than recorded is an error of the target, unless it is allowed.
 #[test]
-fn what_comes_out_otherwise_fails_the_target() {
+fn diverging_replay_fails_the_target_unless_allowed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("trace");
     trace(&path, 12_345);

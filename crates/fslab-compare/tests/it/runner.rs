@@ -156,7 +156,7 @@ fn an_interrupted_run_is_resumed() {
 }
 
 #[test]
-fn only_what_fits_is_resumed() {
+fn run_is_resumed_only_with_equal_settings() {
     let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     run.go(&mut Silent).unwrap();
@@ -191,7 +191,7 @@ fn only_what_fits_is_resumed() {
 
 /// A campaign in three shares gives the samples of a whole run, and one report.
 #[test]
-fn shares_are_merged_to_the_whole() {
+fn merged_shares_equal_a_whole_run() {
     let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     let (_, whole) = run.go(&mut Silent).unwrap();
@@ -238,7 +238,7 @@ fn cells_are_chosen_by_name_and_round() {
 /// If every interval is narrow enough, the minimum number of rounds is run. If none is, the maximum
 /// is run, and notes name the intervals that are still wide.
 #[test]
-fn rounds_follow_until_intervals_are_narrow() {
+fn rounds_are_added_until_intervals_are_narrow() {
     let directory = directory_on_disk();
     let plan = |width: &str| {
         PLAN.replace(
@@ -400,12 +400,12 @@ fn hangs(condition: &str) {
 
 /// A daemon that stops answering does not block a comparison for ever.
 #[test]
-fn a_target_that_hangs_is_given_up_and_broken_off() {
+fn target_that_hangs_during_a_run_is_aborted() {
     hangs("test -e {lower}/go");
 }
 
 /// A daemon that never answers does not either.
 #[test]
-fn a_target_that_hangs_from_its_mount_on_is_given_up_and_broken_off() {
+fn target_that_hangs_from_its_mount_is_aborted() {
     hangs("grep -q ' {mountpoint} ' /proc/mounts");
 }

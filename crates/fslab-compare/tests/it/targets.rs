@@ -45,7 +45,7 @@ fn record<'a>(records: &'a [Record], name: &str) -> &'a TargetRecord {
 
 /// The same tree is listed and read in six kinds of targets; two of them are read-only.
 #[test]
-fn a_source_is_what_every_kind_of_target_holds() {
+fn every_kind_of_target_contains_its_source_tree() {
     if !can_mount("targets with a source") {
         return;
     }
@@ -87,7 +87,7 @@ fn a_source_is_what_every_kind_of_target_holds() {
 
 /// An overlay is written in its upper directory. A tmpfs is written and is warm.
 #[test]
-fn overlay_and_tmpfs_are_written() {
+fn overlay_and_tmpfs_targets_can_be_written() {
     if !can_mount("writing to overlay and tmpfs") {
         return;
     }
@@ -105,7 +105,7 @@ fn overlay_and_tmpfs_are_written() {
 /// Every file system is filled to the requested share, according to statfs. This includes file
 /// systems that can't allocate space without writing.
 #[test]
-fn targets_are_filled_to_a_share() {
+fn targets_are_filled_to_the_requested_share() {
     if !can_mount("filling targets") {
         return;
     }
@@ -149,7 +149,7 @@ fn a_recorded_image_is_copied_for_each_run() {
 
 /// A note names a missing requirement of a target, and nothing is measured instead.
 #[test]
-fn what_is_missing_is_said() {
+fn missing_requirements_of_targets_are_noted() {
     let targets = target("memory", "in_process = \"mem:\"")
         + &target("engine", "in_process = \"ext2:x\"\nneeds = \"the ext2 engine\"")
         + &target("aged", "filesystem = \"ext4\"\naged = \"no.img\"\nneeds = \"an image\"");
@@ -166,7 +166,7 @@ fn what_is_missing_is_said() {
 
 /// With images in memory no disk interferes, and cold phases are still cold.
 #[test]
-fn a_work_directory_in_memory_is_cold_too() {
+fn images_in_memory_are_made_cold() {
     if !can_mount("a work directory in memory") {
         return;
     }
@@ -207,7 +207,7 @@ fn bounded_run() {
 /// A file of twice the limit is read from the device again; without the limit it is not. The
 /// control group is removed afterwards.
 #[test]
-fn memory_bounds_make_a_sweep_cross_the_cache() {
+fn file_above_the_memory_limit_is_read_from_the_device_again() {
     if !can_mount("a bounded run") {
         return;
     }
@@ -250,7 +250,7 @@ fn directory_is_made_cold_by_dropping_pages() {
 
 /// Memory can't be made cold: the target fails with one line before anything is measured.
 #[test]
-fn directory_in_memory_is_refused_where_it_must_be_cold() {
+fn directory_in_memory_is_refused_if_it_must_be_cold() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let keys = format!("directory = \"{}\"\ncold = true\n", directory.path().display());
     let both = target("memory", &keys) + &target("process", "in_process = \"mem:\"");

@@ -151,7 +151,7 @@ fn every_workload_runs_in_process_and_in_a_directory() {
 
 /// Workloads that can't run in process are left out there, with a reason.
 #[test]
-fn workloads_by_processes_are_left_out_in_process() {
+fn workloads_that_need_processes_are_skipped_in_process() {
     let plan = format!(
         "name = \"left out\"\nrounds = 1\n[[target]]\nname = \"memory\"\nin_process = \"mem:\"\n{}",
         tables(BY_PROCESSES)
@@ -301,7 +301,7 @@ fn planted_wrong_data_and_names_are_found() {
 
 /// Files stored by a tool are decoded for the check. Compiled programs are run.
 #[test]
-fn planted_wrong_results_of_programmes_are_found() {
+fn planted_wrong_results_of_programs_are_found() {
     if !can_mount("wrong results of programmes")
         || !has_program("wrong results of programmes", "make")
     {

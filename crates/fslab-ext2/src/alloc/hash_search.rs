@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_double_and_then_every_group_is_looked_at() {
+    fn hash_search_doubles_distances_then_tries_every_group() {
         let geometry = super::super::tests::geometry(8, 1000);
         let order: Vec<u32> = others(&geometry, GroupNo(5)).map(|group| group.0).collect();
         assert_eq!(order, [6, 0, 4, 7, 0, 1, 2, 3, 4]);

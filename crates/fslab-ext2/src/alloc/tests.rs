@@ -149,7 +149,7 @@ fn every_policy_keeps_the_account_of_blocks() {
 }
 
 #[test]
-fn a_full_volume_gives_its_last_block_and_inode() {
+fn the_last_block_and_inode_of_a_volume_can_be_allocated() {
     for spec in POLICIES {
         let geometry = geometry(3, 400);
         let mut volume = volume(spec, Clustering::Dumb, geometry, 1);
@@ -168,7 +168,7 @@ fn a_full_volume_gives_its_last_block_and_inode() {
 
 /// Full groups are searched again once one of their inodes is free.
 #[test]
-fn each_freed_inode_of_a_full_volume_is_found_again() {
+fn freed_inodes_of_a_full_volume_are_reused() {
     for spec in POLICIES {
         let mut volume = volume(spec, Clustering::Dumb, geometry(8, 400), 1);
         let mut made = Vec::new();
@@ -184,7 +184,7 @@ fn each_freed_inode_of_a_full_volume_is_found_again() {
 }
 
 #[test]
-fn equal_seeds_give_equal_placements() {
+fn equal_seeds_give_equal_layouts() {
     for spec in POLICIES {
         let run = |seed| {
             let mut account = Account::new(volume(spec, Clustering::Smart, geometry(9, 800), seed));
@@ -217,7 +217,7 @@ fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
 }
 
 #[test]
-fn ffs_leaves_the_group_where_it_has_less_than_average() {
+fn ffs_leaves_a_group_with_less_than_average_free_space() {
     // Block 12 searches for a group, starting at the inode's own. That group has lost twelve blocks
     // and the others none, so it is below average.
     let (volume, inode) = one_file("ffs", 12 + 256 + 256);
@@ -230,7 +230,7 @@ fn ffs_leaves_the_group_where_it_has_less_than_average() {
 }
 
 #[test]
-fn ffs_without_the_switch_puts_the_indirect_block_between() {
+fn ffs_noswitch_puts_the_indirect_block_in_line() {
     let (volume, inode) = one_file("ffs-noswitch", 12 + 256 + 256);
     assert_eq!(groups_of(&volume, inode), [0, 1]);
     let blocks = volume.blocks(inode);
@@ -255,7 +255,7 @@ fn clusters_are_not_moved_across_an_indirect_block_in_line() {
 }
 
 #[test]
-fn ext2_stays_and_puts_indirect_blocks_before_their_data() {
+fn ext2_stays_in_its_group_with_indirect_blocks_before_data() {
     let (volume, inode) = one_file("ext2", 12 + 256 + 256);
     assert_eq!(groups_of(&volume, inode), [0]);
     let blocks = volume.blocks(inode);
@@ -266,7 +266,7 @@ fn ext2_stays_and_puts_indirect_blocks_before_their_data() {
 }
 
 #[test]
-fn ext2_keeps_files_written_at_once_apart() {
+fn ext2_keeps_concurrently_written_files_contiguous() {
     let breaks = |name: &str| {
         let mut volume = volume(policy(name).unwrap(), Clustering::Dumb, geometry(8, 2048), 1);
         let files: Vec<_> =
@@ -301,7 +301,7 @@ fn ffs_spreads_directories_and_keeps_files_beside_them() {
 }
 
 #[test]
-fn ext2_keeps_directories_near_their_parents_and_spreads_those_at_the_top() {
+fn ext2_spreads_top_directories_and_keeps_others_near_parents() {
     let mut volume = volume(policy("ext2").unwrap(), Clustering::Dumb, geometry(16, 2048), 1);
     let geometry = *volume.space().geometry();
     let group = |inode| geometry.group_of_inode(inode).0;
@@ -337,7 +337,7 @@ fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
 }
 
 #[test]
-fn smart_clustering_moves_what_was_placed_apart() {
+fn smart_clustering_reduces_breaks() {
     for name in ["ffs", "ffs-noswitch"] {
         let dumb = breaks_in_gaps(name, Clustering::Dumb);
         let smart = breaks_in_gaps(name, Clustering::Smart);
@@ -378,7 +378,7 @@ fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
 }
 
 #[test]
-fn names_are_unique_and_lead_to_their_policies() {
+fn every_policy_is_found_by_its_name() {
     for spec in POLICIES {
         assert_eq!(policy(spec.name).map(|found| found.help), Some(spec.help));
     }

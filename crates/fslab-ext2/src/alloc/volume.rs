@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_far_behind_the_end_takes_its_indirect_blocks_alone() {
+    fn block_far_past_the_end_allocates_only_its_indirect_blocks() {
         let mut volume = volume();
         let inode = file_with(&mut volume);
         let far = 12 + 256 + 65_536 + 70_000;

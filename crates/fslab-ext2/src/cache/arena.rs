@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_apart_and_used_again() {
+    fn arena_slots_do_not_overlap_and_are_reused() {
         let mut arena = Arena::new(PIECE_BYTES / 4);
         let slots: Vec<Slot> = (0..6).map(|_| arena.take()).collect();
         let last = PIECE_BYTES / 4 - 1;

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_and_go_with_their_rows() {
+    fn rows_are_allocated_and_freed_with_their_values() {
         let mut table = Table::new(hashing());
         let blocks = [0, 1, ROW - 1, ROW, 5 * ROW, u32::MAX].map(BlockNo);
         for block in blocks {

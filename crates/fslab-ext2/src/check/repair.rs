@@ -286,7 +286,7 @@ mod tests {
 
     /// The repair needs more than 16 rounds, because the list of findings is cut each time.
     #[test]
-    fn damage_that_no_list_holds_is_repaired_in_more_rounds() {
+    fn damage_beyond_the_findings_limit_is_repaired_in_rounds() {
         const FILES: u32 = 400;
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16 << 20));
         mkfs(&*device, &MkfsOptions::default()).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     const SEED: [u32; 4] = [0x0403_0201, 0x0807_0605, 0x0c0b_0a09, 0x100f_0e0d];
 
     #[test]
-    fn codes_are_those_of_the_format() {
+    fn hash_version_codes_match_the_format() {
         let codes: Vec<_> = HashVersion::ALL.map(HashVersion::code).into();
         assert_eq!(codes, [0, 1, 2]);
         assert_eq!(HashVersion::from_code(3), None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_and_unsigned_differ_for_names_beyond_ascii_only() {
+    fn signed_and_unsigned_hashes_differ_only_beyond_ascii() {
         for version in HashVersion::ALL {
             let signed = Hasher::new(version, true, SEED);
             let unsigned = Hasher::new(version, false, SEED);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_bit_is_free_and_the_end_mark_unused() {
+    fn hashes_clear_the_lowest_bit_and_avoid_the_end_mark() {
         let hasher = Hasher::new(HashVersion::Tea, true, SEED);
         for number in 0..20_000_u32 {
             let hash = hasher.hash(&number.to_le_bytes());

@@ -168,7 +168,7 @@ fn a_linear_directory_is_a_map_of_names() {
 }
 
 #[test]
-fn a_tree_grows_to_its_most_levels_and_then_has_no_space() {
+fn index_grows_to_its_maximum_depth_and_then_returns_nospc() {
     // Names of 255 bytes fill small blocks quickly.
     let long = |number: u32| format!("{number:0255}").into_bytes();
     for levels in [2, 3] {
@@ -239,7 +239,7 @@ fn name_of(number: u32) -> String {
 }
 
 #[test]
-fn names_of_one_hash_are_found_across_leaves() {
+fn names_with_equal_hashes_are_found_across_leaves() {
     let rules = rules(HashVersion::HalfMd4, 2);
     let mut names = Vec::new();
     // Four leaves of 1 KiB: some of the borders fall between names with equal hashes.
@@ -286,7 +286,7 @@ const LEGACY_COLLISIONS: [u32; 9] = [
 ];
 
 #[test]
-fn a_chain_of_one_hash_over_many_leaves_is_listed_and_found() {
+fn names_of_one_hash_over_many_leaves_are_listed_and_found() {
     let rules = rules(HashVersion::Legacy, 2);
     let names = LEGACY_COLLISIONS.map(|end| format!("{}{end:08x}", "p".repeat(240)).into_bytes());
     let hashes: BTreeSet<_> = names.iter().map(|name| rules.hasher.hash(name).major).collect();
@@ -309,7 +309,7 @@ fn a_chain_of_one_hash_over_many_leaves_is_listed_and_found() {
 }
 
 #[test]
-fn a_listing_misses_none_of_those_that_stay_while_others_come_and_go() {
+fn listing_returns_each_remaining_name_once_during_changes() {
     let mut random = Pcg64::seed_from_u64(seed());
     for block_size in [1024, 4096] {
         let mut pair = Pair::new(rules(HashVersion::HalfMd4, 2), block_size);
@@ -352,7 +352,7 @@ fn a_listing_misses_none_of_those_that_stay_while_others_come_and_go() {
 }
 
 #[test]
-fn a_listing_by_inode_is_in_order_and_whole() {
+fn listing_by_inode_is_sorted_and_complete() {
     let mut pair = Pair::new(rules(HashVersion::HalfMd4, 2), 1024);
     for number in 0..3000_u32 {
         pair.insert(format!("name{number}").as_bytes(), 20 + number * 7919 % 3000).unwrap();
@@ -392,7 +392,7 @@ fn a_listing_by_inode_is_in_order_and_whole() {
 }
 
 #[test]
-fn a_hundred_of_a_hundred_thousand_names_take_one_block() {
+fn directory_shrinks_after_most_names_are_removed() {
     let mut pair = Pair::new(rules(HashVersion::HalfMd4, 2), 4096);
     for number in 0..100_000_u32 {
         pair.insert(format!("file{number:06}").as_bytes(), 20 + number).unwrap();
@@ -448,7 +448,7 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
 }
 
 #[test]
-fn kinds_are_told_as_the_format_does() {
+fn entry_kinds_match_the_format() {
     let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink].map(EntryKind::from);
     assert_eq!(kinds, [EntryKind::REGULAR, EntryKind::DIRECTORY, EntryKind(7)]);
     assert_eq!(EntryKind::UNKNOWN.file_kind(), None);

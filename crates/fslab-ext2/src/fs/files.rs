@@ -240,7 +240,7 @@ mod tests {
     use crate::volume::VolumeOptions;
 
     #[test]
-    fn nothing_is_remembered_of_files_that_nobody_has_open() {
+    fn closed_files_keep_no_allocation_state() {
         let device = Arc::new(MemoryDevice::new(4 << 20));
         mkfs(&*device, &MkfsOptions::default()).unwrap();
         let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();

@@ -62,7 +62,7 @@ pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volu
 
 /// The test makes a directory of many blocks whose names refer to inodes in many other blocks.
 #[test]
-fn an_fsync_keeps_readers_out_for_64_marks_at_a_time() {
+fn fsync_marks_at_most_64_blocks_and_inodes_per_lock_hold() {
     const NAMES: u32 = 600;
     const MARKS_MAX: usize = 64;
     let device = Arc::new(MemoryDevice::new(8 << 20));

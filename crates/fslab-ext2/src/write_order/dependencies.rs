@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_go_to_a_late_block_leave_theirs_a_step_later() {
+    fn block_joined_into_a_late_block_is_written_a_step_later() {
         let (mut volume, [keeper, other, target, _]) = (volume(), BLOCKS);
         move_name(&mut volume, keeper, target);
         move_name(&mut volume, other, target);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_names_came_to_keeps_them_before_they_leave_where_they_were() {
+    fn target_of_moved_names_is_written_before_their_origins() {
         let (mut volume, [origin, came_to, late, target]) = (volume(), BLOCKS);
         move_name(&mut volume, origin, came_to);
         move_name(&mut volume, late, target);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_block_that_names_came_to_is_written_though_it_is_cut_off() {
+    fn released_last_block_with_moved_names_is_still_written() {
         let (mut volume, [origin, last, gap, _]) = (volume(), BLOCKS);
         move_name(&mut volume, origin, last);
         volume.order_overwriting(gap, last).unwrap();

@@ -67,7 +67,7 @@ fn listed(client: &Client<'_>) -> BTreeSet<String> {
 }
 
 #[test]
-fn names_behind_a_bad_index_root_are_listed_and_found() {
+fn names_are_listed_and_found_despite_a_bad_index_root() {
     if !has_e2fsprogs() {
         return;
     }
@@ -91,7 +91,7 @@ fn names_behind_a_bad_index_root_are_listed_and_found() {
 }
 
 #[test]
-fn damage_of_an_index_that_was_seen_makes_a_check_due() {
+fn detected_index_damage_leaves_the_image_unclean() {
     if !has_e2fsprogs() {
         return;
     }
@@ -146,7 +146,7 @@ fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
 }
 
 #[test]
-fn a_name_removed_beside_a_bad_index_root_is_gone_and_nothing_else_is() {
+fn removing_a_name_beside_a_bad_index_root_keeps_the_others() {
     if !has_e2fsprogs() {
         return;
     }

@@ -33,7 +33,7 @@ fn furnished() -> Image {
 }
 
 #[test]
-fn a_whole_image_is_clean() {
+fn an_undamaged_image_is_clean() {
     let image = furnished();
     let report = image.report();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
@@ -47,7 +47,7 @@ fn a_whole_image_is_clean() {
 /// Two files share a block, one pointer is invalid, and one refers to an inode table. Repair fixes
 /// all without losing valid content.
 #[test]
-fn wrong_and_shared_pointers_are_mended() {
+fn wrong_and_shared_pointers_are_repaired() {
     use std::os::unix::fs::FileExt;
     let image = Image::new(6 << 20, &options(1024));
     let engine = image.open();
@@ -135,7 +135,7 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
 /// - 4045: the size of a reserved inode, which must be checked.
 /// - 4032: a symbolic link that repair gave a second block.
 #[test]
-fn seeds_that_once_disagreed_agree() {
+fn seeds_of_earlier_disagreements_get_the_verdict_of_e2fsck() {
     if has("e2fsck") {
         [4024, 4012, 4032, 4045].into_iter().for_each(verdicts_agree);
     }

@@ -202,7 +202,7 @@ fn ends_well(sample: &Sample, seed: u64) {
 
 /// Does the same as the fuzz target, with random bytes.
 #[test]
-fn any_bytes_are_damage_that_ends() {
+fn random_bytes_never_cause_a_panic_or_a_hang() {
     let mut random = Pcg64::seed_from_u64(seed());
     for _ in 0..CASES / 3 {
         let mut bytes = vec![0; random.random_range(0..150)];
@@ -250,7 +250,7 @@ fn a_map_that_leads_to_itself_ends() {
 
 /// Bytes that another program left past the end of a file do not appear when the file grows.
 #[test]
-fn bytes_behind_the_end_are_zeros_when_the_file_grows() {
+fn stale_bytes_past_the_end_read_as_zeros_after_growth() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     mkfs(&*device, &options(4096)).unwrap();
     let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();

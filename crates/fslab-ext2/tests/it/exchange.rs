@@ -223,7 +223,7 @@ fn names_of_one_block_are_exchanged_whole_or_not_at_all() {
 /// The limit of the guarantee: one of the two may lose its name. It is then in lost+found with its
 /// content.
 #[test]
-fn what_was_exchanged_in_two_blocks_is_there_at_every_power_cut() {
+fn files_exchanged_across_blocks_survive_every_power_cut() {
     if !has("e2fsck") {
         return;
     }

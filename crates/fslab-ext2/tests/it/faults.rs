@@ -15,7 +15,7 @@ const BLOCK: usize = 1024;
 const FLUSHES_MAX: i64 = 20;
 
 #[test]
-fn a_sync_whose_order_failed_is_none_and_the_next_one_asks_again() {
+fn sync_with_a_failed_flush_fails_and_the_next_one_retries() {
     let mut failed = 0;
     for flushes in 0..FLUSHES_MAX {
         let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
@@ -37,7 +37,7 @@ fn a_sync_whose_order_failed_is_none_and_the_next_one_asks_again() {
 /// Blocks of a removed file are not overwritten until a flush succeeds: until then the device
 /// refers to them.
 #[test]
-fn what_was_freed_is_not_used_again_before_the_device_confirmed_it() {
+fn freed_blocks_are_not_reused_before_a_successful_flush() {
     let mut failed = 0;
     for flushes in 0..FLUSHES_MAX {
         let made = MkfsOptions { reserved_percent: 0, ..options(BLOCK as u32) };
@@ -75,7 +75,7 @@ fn state(device: &FaultyDevice) -> (bool, bool) {
 }
 
 #[test]
-fn orphans_that_can_not_be_freed_keep_nobody_from_the_other_files() {
+fn invalid_orphans_do_not_block_access_to_other_files() {
     // Offset of `s_last_orphan` in the superblock.
     const LAST_ORPHAN: u64 = 232;
     // An inode that was never used, a reserved one, and one that does not exist.
@@ -138,7 +138,7 @@ fn a_rename_that_fails_changes_no_name() {
 /// A damaged block beside a name does not prevent removing the name and its inode. The image
 /// records the damage.
 #[test]
-fn names_beside_damage_are_removed_whole_and_a_check_is_due() {
+fn names_beside_damage_can_be_removed_and_damage_is_recorded() {
     const NAMES: u32 = 60;
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
     let ext2 = device.open(VolumeOptions::default());
@@ -182,7 +182,7 @@ fn names_beside_damage_are_removed_whole_and_a_check_is_due() {
 }
 
 #[test]
-fn a_removed_file_that_can_not_be_deleted_keeps_nothing_from_the_device() {
+fn undeletable_removed_file_does_not_block_other_writes() {
     // Offset of the pointer to the first indirect block, in an inode of 256 bytes.
     const INDIRECT: u64 = 40 + 12 * 4;
     const INODE_BYTES: u64 = 256;
@@ -213,7 +213,7 @@ fn a_removed_file_that_can_not_be_deleted_keeps_nothing_from_the_device() {
 
 /// Reading succeeds even if an access time is due and no change can be written any more.
 #[test]
-fn reading_needs_no_room_for_times() {
+fn reading_succeeds_if_access_times_cannot_be_written() {
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
     let ext2 = device.open(VolumeOptions { dirty_bytes_max: 0, ..VolumeOptions::default() });
     let client = Client::new(&ext2);

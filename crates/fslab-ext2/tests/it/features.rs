@@ -21,7 +21,7 @@ fn use_both(client: &Client<'_>) {
 }
 
 #[test]
-fn attribute_blocks_and_large_files_are_named_in_images_of_mke2fs() {
+fn ext_attr_and_large_file_features_are_set_on_first_use() {
     if !has_e2fsprogs() {
         return;
     }
@@ -48,7 +48,7 @@ fn attribute_blocks_and_large_files_are_named_in_images_of_mke2fs() {
 
 /// The order also holds when the superblock has long been marked as in use.
 #[test]
-fn features_are_named_before_the_device_has_what_uses_them() {
+fn feature_flags_are_on_the_device_before_their_first_use() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
     mkfs(&*device, &MkfsOptions { inode_size: 128, ..options(1024) }).unwrap();
     let superblock = || Superblock::read(&*device).unwrap();
@@ -73,7 +73,7 @@ fn features_are_named_before_the_device_has_what_uses_them() {
 }
 
 #[test]
-fn features_that_are_not_named_are_found_as_by_e2fsck_and_repaired() {
+fn missing_feature_flags_are_found_and_repaired() {
     if !has_e2fsprogs() {
         return;
     }
@@ -102,7 +102,7 @@ fn features_that_are_not_named_are_found_as_by_e2fsck_and_repaired() {
 /// Damage makes an attribute block pointer refer to another file's block. The word taken for a
 /// count is then large, zero, or the count of an unknown kind of attributes.
 #[test]
-fn blocks_that_hold_no_attributes_outlive_an_inode_that_claims_them() {
+fn deleting_an_inode_keeps_a_block_that_it_wrongly_claims() {
     let (magic, count, blocks) = (0xea02_0000_u32, 1_u32, 2_u32);
     let unknown = [magic, count, blocks].map(u32::to_le_bytes).concat();
     for start in [[5; 12].to_vec(), [0; 12].to_vec(), unknown] {

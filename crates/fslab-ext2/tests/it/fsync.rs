@@ -376,7 +376,7 @@ fn fsync_writes_no_name_or_inode_of_other_new_files() {
 /// The next flush writes what an fsync of one file left out of a block. Until then the image is not
 /// marked clean.
 #[test]
-fn next_flush_writes_what_an_fsync_of_another_file_left_out() {
+fn next_flush_writes_changes_that_an_fsync_left_out() {
     const STATE_OFFSET: u64 = 1024 + 58;
     const IS_CLEAN: u8 = 1;
     let (device, ext2) = counted();
@@ -530,7 +530,7 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
 /// An fsync of a directory makes moves into it wholly durable. It removes the old names from an
 /// unsynced directory, including that of a file that was removed since.
 #[test]
-fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
+fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     survives(
         1024,
         4 << 20,
@@ -564,7 +564,7 @@ fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
 /// A durable name is removed and made again. The device has it in another block: the leaf of its
 /// hash was split since, or a linear directory has room before it.
 #[test]
-fn a_synced_name_that_was_removed_before_is_there_once() {
+fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;
     let name = |number: u32| format!("name{number:02}-{}", "n".repeat(50));
     for index in [Some(HashVersion::HalfMd4), None] {
@@ -617,7 +617,7 @@ enum Gains {
 /// A directory that has shrunk must grow again for a new name. Growing flushes everything before
 /// the name exists, so that flush does not contain the name.
 #[test]
-fn a_synced_name_behind_a_flush_in_its_operation_is_there() {
+fn synced_name_survives_a_flush_within_its_operation() {
     let name = |number: u32| format!("name{number:03}-{}", "n".repeat(50));
     for gains in [Gains::New, Gains::Moved, Gains::Linked] {
         let synced = RefCell::new(String::new());

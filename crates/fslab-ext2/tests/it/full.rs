@@ -11,7 +11,7 @@ fn errno<T>(answer: fslab_vfs::Result<T>) -> Option<Errno> {
 }
 
 #[test]
-fn a_full_image_takes_what_fits_and_stays_clean() {
+fn filling_an_image_returns_nospc_and_keeps_it_clean() {
     if !has("e2fsck") {
         return;
     }
@@ -52,7 +52,7 @@ fn a_full_image_takes_what_fits_and_stays_clean() {
 }
 
 #[test]
-fn names_end_with_the_blocks_and_all_are_found() {
+fn all_names_are_found_after_blocks_run_out() {
     if !has("e2fsck") {
         return;
     }
@@ -76,7 +76,7 @@ fn names_end_with_the_blocks_and_all_are_found() {
 }
 
 #[test]
-fn inodes_end_without_damage_and_come_back() {
+fn exhausted_inodes_return_nospc_and_can_be_reused() {
     if !has("e2fsck") {
         return;
     }
@@ -99,7 +99,7 @@ fn inodes_end_without_damage_and_come_back() {
 }
 
 #[test]
-fn ordinary_users_leave_the_reserve() {
+fn ordinary_users_cannot_use_reserved_blocks() {
     let image = Image::new(8 << 20, &MkfsOptions { reserved_percent: 50, ..options(1024) });
     let ext2 = image.open();
     let root = Client::new(&ext2);

@@ -24,7 +24,7 @@ fn digest(device: &MemoryDevice) -> u64 {
 /// Equal arguments make equal images, across versions of this program. If a digest has to change,
 /// the changelog says that images differ.
 #[test]
-fn images_of_mkfs_are_the_same_as_ever() {
+fn mkfs_images_match_recorded_digests() {
     let small = options(1024);
     let linear = MkfsOptions { index: None, inode_size: 128, ..options(2048) };
     let tea = MkfsOptions {

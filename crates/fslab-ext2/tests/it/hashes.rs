@@ -18,7 +18,7 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn hashes_are_those_of_debugfs() {
+fn name_hashes_match_debugfs() {
     if !has("debugfs") {
         return;
     }

@@ -20,7 +20,7 @@ fn new_images_are_clean_at_every_size() {
 }
 
 #[test]
-fn options_reach_the_image() {
+fn mkfs_options_are_stored_in_the_image() {
     if !has("e2fsck") {
         return;
     }
@@ -53,7 +53,7 @@ fn equal_options_make_equal_bytes_and_sparse_images() {
 }
 
 #[test]
-fn what_can_not_be_made_is_refused() {
+fn invalid_mkfs_options_are_refused() {
     let base = options(4096);
     for (wrong, bytes) in [
         (MkfsOptions { inode_size: 100, ..base.clone() }, 64 << 20),
@@ -75,7 +75,7 @@ fn what_can_not_be_made_is_refused() {
 
 /// 131,072 groups of 32,768 inodes have one inode more than 32 bits can number.
 #[test]
-fn more_inodes_than_have_numbers_are_refused_before_anything_is_written() {
+fn too_many_inodes_are_refused_before_any_write() {
     const BYTES: u64 = (1 << 44) - 4096;
     let too_many = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
     let device = MemoryDevice::new(BYTES);

@@ -100,7 +100,7 @@ fn images_with_unknown_compat_features_are_read_and_never_changed() {
 
 /// The feature only advises kernels; it changes nothing on the device.
 #[test]
-fn preallocation_for_directories_is_understood() {
+fn dir_prealloc_feature_is_accepted() {
     if !has_e2fsprogs() {
         return;
     }

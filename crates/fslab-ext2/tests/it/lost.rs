@@ -64,7 +64,7 @@ fn all_files_of_a_cleared_directory_are_attached() {
 }
 
 #[test]
-fn names_that_lost_and_found_has_already_are_not_used_again() {
+fn names_already_in_lost_and_found_are_not_reused() {
     if !has_e2fsprogs() {
         return;
     }

@@ -32,7 +32,7 @@ fn is_stale(answer: Result<Entry>) {
 }
 
 #[test]
-fn numbers_lead_to_the_files_of_an_image() {
+fn inode_numbers_resolve_to_files() {
     let ext2 = in_memory(BYTES, &options(1024));
     let client = Client::new(&ext2);
     let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
@@ -55,7 +55,7 @@ fn numbers_lead_to_the_files_of_an_image() {
 }
 
 #[test]
-fn numbers_without_a_file_in_the_image_lead_nowhere() {
+fn inode_numbers_without_a_file_are_stale() {
     let image = Image::new(BYTES, &options(1024));
     // The journal's inode and the leftover of an uncleared table: both look like files.
     for number in [8, 1000] {
@@ -85,7 +85,7 @@ fn numbers_without_a_file_in_the_image_lead_nowhere() {
 }
 
 #[test]
-fn generations_tell_later_files_and_other_images_apart() {
+fn generations_distinguish_reused_inodes_and_other_images() {
     let made = |options: &MkfsOptions| {
         let ext2 = in_memory(BYTES, options);
         Client::new(&ext2).file(Ino::ROOT, "file", b"bytes").unwrap();

@@ -349,7 +349,7 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
 /// The superblock never names an inode that is not an orphan: a deleted one, or one that the device
 /// has only with its name or not at all.
 #[test]
-fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
+fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
     let client = Client::new(&ext2);
     let orphan = || client.tmpfile(Ino::ROOT, 0o600, OpenMode::READ_WRITE).unwrap();
@@ -396,7 +396,7 @@ fn the_list_of_orphans_begins_with_one_at_every_power_cut() {
 /// A write moves the file's blocks together and then needs their old places. These are not
 /// overwritten while the device refers to them for synced data.
 #[test]
-fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
+fn synced_bytes_survive_a_write_that_moves_their_blocks() {
     const KEPT: usize = 5;
     const ADDED: usize = 6;
     let smart = VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() };
@@ -436,7 +436,7 @@ fn synced_bytes_that_were_moved_outlive_the_rest_of_the_write() {
 /// An attribute in a block, for which the inode has room by now, has its old or new value at every
 /// point. This holds both when it stays in the block and when it has to leave.
 #[test]
-fn attributes_that_change_are_there_at_every_power_cut() {
+fn xattr_has_its_old_or_new_value_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
     let client = Client::new(&ext2);
     let file = client.file(Ino::ROOT, "file", b"").unwrap();

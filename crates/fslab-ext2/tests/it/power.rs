@@ -66,7 +66,7 @@ impl Choice {
 }
 
 #[test]
-fn only_zeros_to_the_end_of_a_block_may_follow_what_was_written() {
+fn only_zeros_to_the_block_end_may_follow_written_bytes() {
     let appended = vec![vec![2; 700], vec![3; 200]];
     let choice = Choice { path: String::new(), bytes: vec![1; 1000], appended };
     let with = |tail: &[(u8, usize)]| {

@@ -31,7 +31,7 @@ fn crashed() -> (Image, [InodeNo; 2]) {
 }
 
 #[test]
-fn a_crash_with_removed_files_open_is_repaired_for_all_uses() {
+fn image_with_orphans_is_repaired_and_can_be_resized() {
     let (image, [_, other]) = crashed();
     // Also record errors, as a kernel does.
     image.device().write_at(STATE, &[2, 0]).unwrap();
@@ -60,7 +60,7 @@ fn a_crash_with_removed_files_open_is_repaired_for_all_uses() {
 
 /// The image has no other problem.
 #[test]
-fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
+fn repair_cleans_an_image_that_was_only_not_unmounted() {
     let image = Image::new(8 << 20, &options(1024));
     image.device().write_at(STATE, &[0, 0]).unwrap();
     let report = image.report();
@@ -73,7 +73,7 @@ fn an_image_that_was_only_not_unmounted_is_in_order_after_repair() {
 
 /// The bad blocks are recorded as `mke2fs -c` does.
 #[test]
-fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
+fn bad_blocks_stay_allocated_in_check_repair_and_shrink() {
     if !has_e2fsprogs() {
         return;
     }
@@ -104,7 +104,7 @@ fn bad_blocks_are_in_use_for_check_and_repair_and_shrinking() {
 }
 
 #[test]
-fn images_with_features_that_only_readers_may_ignore_are_not_repaired() {
+fn images_with_unknown_ro_compat_features_are_not_repaired() {
     if !has_e2fsprogs() {
         return;
     }

@@ -74,7 +74,7 @@ fn lost(client: &Client<'_>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn two_files_of_one_name_in_two_blocks_are_found_and_both_kept() {
+fn duplicate_name_of_two_files_is_found_and_both_are_kept() {
     if !has_e2fsprogs() {
         return;
     }
@@ -92,7 +92,7 @@ fn two_files_of_one_name_in_two_blocks_are_found_and_both_kept() {
 }
 
 #[test]
-fn one_file_with_one_name_in_two_blocks_keeps_one_of_them() {
+fn duplicate_name_of_one_file_is_removed() {
     if !has_e2fsprogs() {
         return;
     }
@@ -110,7 +110,7 @@ fn one_file_with_one_name_in_two_blocks_keeps_one_of_them() {
 }
 
 #[test]
-fn a_directory_that_has_the_name_of_a_file_in_another_block_is_kept() {
+fn directory_with_the_duplicate_name_of_a_file_is_kept() {
     if !has_e2fsprogs() {
         return;
     }
@@ -130,7 +130,7 @@ fn a_directory_that_has_the_name_of_a_file_in_another_block_is_kept() {
 
 /// In an indexed directory the name is also in the wrong leaf for its hash.
 #[test]
-fn a_name_that_an_indexed_directory_has_twice_is_found_and_both_files_kept() {
+fn duplicate_name_in_an_indexed_directory_keeps_both_files() {
     if !has_e2fsprogs() {
         return;
     }

@@ -34,7 +34,7 @@ fn rest(client: &Client<'_>, directory: Ino, from: u64, room: usize) -> Vec<List
 }
 
 #[test]
-fn a_listing_goes_on_from_every_earlier_position() {
+fn listing_resumes_from_every_earlier_position() {
     let mut random = Pcg64::seed_from_u64(seed());
     for made in kinds() {
         for names in [0, 1, 20, 1500] {
@@ -61,7 +61,7 @@ fn a_listing_goes_on_from_every_earlier_position() {
 /// A name that stays is listed exactly once after each position that it followed, whatever names
 /// are added and removed.
 #[test]
-fn positions_stay_good_while_names_come_and_go() {
+fn positions_stay_valid_while_names_are_added_and_removed() {
     let mut random = Pcg64::seed_from_u64(seed());
     for made in kinds() {
         let ext2 = in_memory(24 << 20, &made);
@@ -161,7 +161,7 @@ fn filled(made: &MkfsOptions, form: Option<Form>, names: u32) -> Arc<MemoryDevic
 }
 
 #[test]
-fn positions_of_an_indexed_directory_stay_good_in_a_linear_one() {
+fn positions_of_an_indexed_directory_stay_valid_on_a_linear_volume() {
     let made = MkfsOptions { bytes_per_inode: 1024, ..options(1024) };
     let device = filled(&made, None, 400);
     let linear = VolumeOptions { form: Some(Form::Linear), ..VolumeOptions::default() };
@@ -171,7 +171,7 @@ fn positions_of_an_indexed_directory_stay_good_in_a_linear_one() {
 }
 
 #[test]
-fn positions_of_a_linear_directory_stay_good_where_others_are_indexed() {
+fn positions_of_a_linear_directory_stay_valid_on_an_indexed_volume() {
     let made = MkfsOptions { bytes_per_inode: 1024, ..options(1024) };
     let device = filled(&made, Some(Form::Linear), 400);
     let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
@@ -181,7 +181,7 @@ fn positions_of_a_linear_directory_stay_good_where_others_are_indexed() {
 
 /// The superblock's hash function is changed, as by `tune2fs -E hash_alg`.
 #[test]
-fn positions_stay_good_where_new_directories_have_another_hash() {
+fn positions_stay_valid_after_the_hash_function_changes() {
     let made = MkfsOptions { bytes_per_inode: 1024, ..options(1024) };
     let device = filled(&made, None, 400);
     let hash_version = 1024 + 252;
@@ -192,7 +192,7 @@ fn positions_stay_good_where_new_directories_have_another_hash() {
 }
 
 #[test]
-fn listings_by_inode_are_in_order_and_go_on_from_every_position() {
+fn listings_by_inode_are_sorted_and_resume_from_every_position() {
     let mut random = Pcg64::seed_from_u64(seed());
     for made in kinds() {
         let device = Arc::new(MemoryDevice::new(16 << 20));

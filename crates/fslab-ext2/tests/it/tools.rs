@@ -13,7 +13,7 @@ use crate::script::{Script, compare};
 use crate::support::{Image, has, in_memory, options};
 
 #[test]
-fn labels_and_identities_are_changed_in_every_copy() {
+fn label_and_uuid_are_changed_in_every_superblock_copy() {
     let image = Image::new(40 << 20, &options(1024));
     let tuning = Tuning {
         label: Some(b"new label".to_vec()),
@@ -137,7 +137,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
 
 /// mke2fs reserves blocks for more descriptors and records their places and those of their copies.
 #[test]
-fn what_has_room_for_more_descriptors_grows_until_there_are_more_copies() {
+fn reserved_descriptor_blocks_allow_growth_up_to_a_new_backup() {
     if !has("e2fsck") || !has("mke2fs") {
         return;
     }
@@ -231,7 +231,7 @@ fn file_systems_shrink_and_keep_all_files() {
 }
 
 #[test]
-fn file_systems_that_would_not_fit_or_are_damaged_stay_as_they_are() {
+fn refused_shrinking_changes_nothing() {
     let image = Image::new(16 << 20, &options(1024));
     let refuse = |bytes: u64, part: &str| {
         let before = std::fs::read(image.path()).unwrap();

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_files_are_open_than_there_are_rows() {
+    fn open_fails_when_the_handle_table_is_full() {
         let state = Arc::new(KeptState::new().unwrap());
         let handles = OpenHandles::new(&state);
         let open = Open { ino: Ino(7), flags: Some(OpenMode::READ_WRITE.bits()) };

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_as_far_as_it_came() {
+    fn next_daemon_finds_the_stage_of_each_request() {
         let state = state();
         let records = Records::new(&state);
         let begin = |unique| records.begin(Opcode::Mkdir, unique).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_over_which_two_daemons_died_is_given_up() {
+    fn request_that_killed_two_daemons_is_given_up() {
         let state = state();
         for opcode in [Opcode::Mkdir, Opcode::Read] {
             let first = Records::new(&state);
@@ -315,7 +315,7 @@ mod tests {
 
     /// Answered requests are not resent, and their records are reused.
     #[test]
-    fn records_of_the_dead_do_not_use_up_the_room() {
+    fn records_of_a_dead_daemon_are_reused() {
         let state = state();
         let first = Records::new(&state);
         for unique in 0..RECORDS_MAX as u64 {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_can_not_be_right_read_as_nothing() {
+    fn corrupt_record_words_yield_no_reply() {
         let state = state();
         drop(Records::new(&state).begin(Opcode::Mkdir, 1));
         for (word, value) in [(0, 99), (ATTEMPT, 4000), (ANSWER, u64::MAX), (ANSWER, 600)] {

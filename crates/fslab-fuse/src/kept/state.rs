@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_read_as_it_was_noted_and_gone_when_it_has_ended() {
+    fn connection_is_restored_until_it_has_ended() {
         let state = KeptState::new().unwrap();
         assert_eq!(state.connection(), None);
         let device = std::fs::File::open("/dev/null").unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_version_that_differs_is_refused() {
+    fn state_of_an_incompatible_version_is_refused() {
         let with = |head: Head, value: u64| {
             let state = KeptState::new().unwrap();
             state.head(Head::Stage).store(SERVED, Ordering::Relaxed);

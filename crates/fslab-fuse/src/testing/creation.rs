@@ -54,13 +54,13 @@ fn check_labels(place: impl Fn(Vec<u8>, Vec<u8>) -> [Vec<u8>; 2]) {
 }
 
 #[test]
-fn labels_come_with_what_is_created() {
+fn labels_are_set_at_creation() {
     check_labels(|body, label| [body, label]);
 }
 
 /// Before Linux 6.3, the header of a request does not contain the start of the records.
 #[test]
-fn labels_of_older_kernels_lie_behind_the_names() {
+fn labels_of_older_kernels_are_read_after_the_names() {
     check_labels(|body, label| [[body, label].concat(), vec![]]);
     let mut subject = Subject::new(&MountOptions::default());
     let body = [&[0; 16][..], b"/\0", &label()].concat();
@@ -68,7 +68,7 @@ fn labels_of_older_kernels_lie_behind_the_names() {
 }
 
 #[test]
-fn only_the_group_that_is_named_counts() {
+fn only_groups_named_in_the_request_keep_set_group_id() {
     const DIRECTORY: u8 = 3;
     let in_group = words(&[16, 32, 1, 4321]);
     for (groups, mode) in [(&in_group[..], 0o2775), (&[], 0o775)] {

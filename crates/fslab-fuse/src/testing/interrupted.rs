@@ -47,7 +47,7 @@ fn an_interrupt_before_its_request_is_not_lost() {
 
 /// The kernel would resend the interrupt before all other requests, on which the reply may depend.
 #[test]
-fn an_interrupt_of_a_request_that_is_answered_later_is_not_asked_for_again() {
+fn interrupt_without_its_request_is_not_requested_again() {
     let mut subject = Subject::new(&MountOptions::default());
     subject.ask(Opcode::Interrupt, 0, &UNIQUE);
     assert_eq!(*subject.script.replies.lock(), []);

@@ -214,7 +214,7 @@ fn any_bytes_are_answered() {
 
 /// The inputs that fuzzing found.
 #[test]
-fn the_corpus_is_answered() {
+fn every_fuzz_corpus_input_is_answered() {
     let corpus = "../../fuzz/corpus/requests";
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
     assert!(files.len() > 100, "{}", files.len());

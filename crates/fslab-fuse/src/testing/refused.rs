@@ -44,7 +44,7 @@ fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
 }
 
 #[test]
-fn what_a_refused_reply_hands_over_is_taken_back() {
+fn refused_reply_releases_its_lookups_and_handles() {
     for refusal in [Errno::NOENT, Errno::INVAL] {
         let [before, after] = counts(Some(refusal));
         assert_eq!(before, after, "{refusal}");
@@ -54,7 +54,7 @@ fn what_a_refused_reply_hands_over_is_taken_back() {
 }
 
 #[test]
-fn a_thread_without_descriptors_of_its_own_reads_all_the_same() {
+fn thread_without_its_own_descriptor_still_reads_requests() {
     let subject = Subject::new(&MountOptions::default());
     *subject.script.refusal.lock() = Some(Errno::MFILE);
     subject.server.start().unwrap();
@@ -76,7 +76,7 @@ impl FileSystem for Panicking {
 }
 
 #[test]
-fn a_panic_while_it_is_taken_back_ends_no_thread() {
+fn panic_while_releasing_a_refused_reply_ends_no_thread() {
     let options = MountOptions::default();
     let mut subject = Subject::over(&options, |memory| Arc::new(Panicking(memory)));
     *subject.script.refusal.lock() = Some(Errno::NOENT);

@@ -265,7 +265,7 @@ fn alone(number: usize) -> (Result<usize, Errno>, BTreeMap<OsString, String>) {
 }
 
 #[test]
-fn a_request_cut_short_anywhere_has_one_effect() {
+fn request_cut_short_at_any_point_takes_effect_once() {
     for number in 0..requests(0).len() {
         let expected = alone(number);
         for cut in CUTS {
@@ -281,7 +281,7 @@ fn a_request_cut_short_anywhere_has_one_effect() {
 }
 
 #[test]
-fn a_request_over_which_two_daemons_die_has_one_effect_at_most() {
+fn request_that_kills_two_daemons_takes_effect_at_most_once() {
     let before = contents(&memory());
     for number in 0..requests(0).len() {
         let (lived, after) = alone(number);
@@ -307,7 +307,7 @@ fn a_request_over_which_two_daemons_die_has_one_effect_at_most() {
 
 /// A daemon stopped for an upgrade does not count as having died during a request.
 #[test]
-fn a_request_under_way_at_many_upgrades_has_one_effect() {
+fn request_in_flight_during_upgrades_takes_effect_once() {
     for number in 0..requests(0).len() {
         for (cut, second) in CUTS.into_iter().flat_map(|cut| CUTS.map(|second| (cut, second))) {
             let (memory, state, daemon, fh) = first();
@@ -326,7 +326,7 @@ fn a_request_under_way_at_many_upgrades_has_one_effect() {
 }
 
 #[test]
-fn an_answer_is_written_down_before_it_is_sent() {
+fn reply_is_recorded_before_it_is_sent() {
     for number in 0..requests(0).len() {
         let (_memory, state, daemon, fh) = first();
         *daemon.script.witnessed.lock() = Some(state);
@@ -338,7 +338,7 @@ fn an_answer_is_written_down_before_it_is_sent() {
 
 /// Part of an append was written when the daemon died.
 #[test]
-fn the_rest_of_an_append_is_written() {
+fn resent_append_writes_only_the_missing_rest() {
     let (memory, state, daemon, fh) = first();
     let append = write(fh, rustix::fs::OFlags::APPEND.bits().cast_signed());
     let kept = daemon.server.kept.as_ref().unwrap();
@@ -358,7 +358,7 @@ fn the_rest_of_an_append_is_written() {
 
 /// Only files opened by answered requests are open in the next daemon.
 #[test]
-fn files_are_open_that_somebody_has() {
+fn only_files_of_answered_opens_are_open_in_the_next_daemon() {
     let (memory, state, daemon, fh) = first();
     let open = OpenIn { flags: 0, open_flags: 0 };
     daemon.die_over(&request(Opcode::Open, FILE, &[open.as_bytes()]), Cut::Done);

@@ -34,9 +34,9 @@ impl FileSystem for Told {
 }
 
 #[test]
-fn changes_behind_the_mount_are_seen_once_told() {
+fn invalidation_makes_changes_behind_the_mount_visible() {
     let told = Arc::new(Told::default());
-    let test = "caching::changes_behind_the_mount_are_seen_once_told";
+    let test = "caching::invalidation_makes_changes_behind_the_mount_visible";
     let shared: Arc<dyn FileSystem> = told.clone();
     let Some(mounted) = Mounted::new(test, shared, &believing()) else { return };
     let path = mounted.path().join("file");
@@ -64,10 +64,10 @@ fn changes_behind_the_mount_are_seen_once_told() {
 /// Promise 1: a copy of a file that is being written contains all written data. The kernel still
 /// caches the data, and cp searches for holes.
 #[test]
-fn a_copy_of_a_file_being_written_is_right() {
+fn copy_of_a_file_being_written_is_complete() {
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..MountOptions::default() };
-        let test = "caching::a_copy_of_a_file_being_written_is_right";
+        let test = "caching::copy_of_a_file_being_written_is_complete";
         let memory = Arc::new(MemFs::default());
         let Some(mounted) = Mounted::new(test, memory, &options) else { return };
         assert_eq!(mounted.session().granted().writeback(), writeback);
@@ -103,10 +103,10 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
 
 /// Promise 1, for data that the kernel always writes later.
 #[test]
-fn bytes_of_shared_maps_are_found_as_data() {
+fn seek_reports_mapped_writes_as_data() {
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..MountOptions::default() };
-        let test = "caching::bytes_of_shared_maps_are_found_as_data";
+        let test = "caching::seek_reports_mapped_writes_as_data";
         let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
             return;
         };
@@ -125,8 +125,8 @@ fn bytes_of_shared_maps_are_found_as_data() {
 /// Writing pages back drops them from the cache, so it is done only for files with possible dirty
 /// pages.
 #[test]
-fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
-    let test = "caching::who_only_reads_keeps_the_pages_when_holes_are_looked_for";
+fn seek_by_a_reader_keeps_cached_pages() {
+    let test = "caching::seek_by_a_reader_keeps_cached_pages";
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..believing() };
         let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
@@ -145,8 +145,8 @@ fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
 
 /// Only pages of holes are written back and dropped, not all pages behind the offset.
 #[test]
-fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
-    let test = "caching::pages_of_data_stay_cached_when_a_writer_looks_for_data";
+fn seek_by_a_writer_keeps_cached_data_pages() {
+    let test = "caching::seek_by_a_writer_keeps_cached_data_pages";
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..believing() };
         let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else {
@@ -166,8 +166,8 @@ fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
 
 /// A hole that turns out to be data is skipped, and the next one is found behind it.
 #[test]
-fn holes_are_found_behind_pages_that_wait_to_be_written() {
-    let test = "caching::holes_are_found_behind_pages_that_wait_to_be_written";
+fn seek_finds_holes_behind_dirty_pages() {
+    let test = "caching::seek_finds_holes_behind_dirty_pages";
     let options = MountOptions { writeback: true, ..believing() };
     let Some(mounted) = Mounted::new(test, Arc::new(MemFs::default()), &options) else { return };
     let path = mounted.path().join("file");

@@ -40,9 +40,9 @@ fn large_file(watched: &Watched, mounted: &Mounted) -> PathBuf {
 }
 
 #[test]
-fn pages_are_read_ahead_side_by_side() {
+fn readahead_requests_run_in_parallel() {
     let options = MountOptions::default();
-    let test = "features::pages_are_read_ahead_side_by_side";
+    let test = "features::readahead_requests_run_in_parallel";
     let Some((watched, mounted)) = mounted(test, with_meeting_reads(), &options) else { return };
     let file = File::open(large_file(&watched, &mounted)).unwrap();
     for offset in [0, 2 << 20] {
@@ -57,8 +57,8 @@ fn pages_are_read_ahead_side_by_side() {
 }
 
 #[test]
-fn large_writes_come_whole() {
-    let test = "features::large_writes_come_whole";
+fn large_writes_arrive_in_requests_of_1_mib() {
+    let test = "features::large_writes_arrive_in_requests_of_1_mib";
     let options = MountOptions::default();
     let Some((watched, mounted)) = mounted(test, Watched::default(), &options) else { return };
     fs::write(mounted.path().join("file"), vec![1; 3 << 20]).unwrap();
@@ -67,9 +67,9 @@ fn large_writes_come_whole() {
 }
 
 #[test]
-fn pieces_of_a_direct_read_run_side_by_side() {
+fn pieces_of_a_direct_read_run_in_parallel() {
     let options = MountOptions::default();
-    let test = "features::pieces_of_a_direct_read_run_side_by_side";
+    let test = "features::pieces_of_a_direct_read_run_in_parallel";
     let Some((watched, mounted)) = mounted(test, with_meeting_reads(), &options) else { return };
     let path = large_file(&watched, &mounted);
     let flags = OFlags::DIRECT.bits().cast_signed();
@@ -96,9 +96,9 @@ fn files_for_direct_reading_can_be_mapped() {
 }
 
 #[test]
-fn pages_go_when_the_file_changes_below() {
+fn cached_pages_are_dropped_when_the_file_changes_below() {
     let options = MountOptions { attr_timeout: Duration::ZERO, ..MountOptions::default() };
-    let test = "features::pages_go_when_the_file_changes_below";
+    let test = "features::cached_pages_are_dropped_when_the_file_changes_below";
     let Some((watched, mounted)) = mounted(test, Watched::default(), &options) else { return };
     let path = mounted.path().join("file");
     fs::write(&path, "before").unwrap();
@@ -116,9 +116,9 @@ fn pages_go_when_the_file_changes_below() {
 }
 
 #[test]
-fn listings_carry_attributes_where_they_are_asked_for() {
+fn listings_include_attributes_while_callers_use_them() {
     const FILES: usize = 300;
-    let test = "features::listings_carry_attributes_where_they_are_asked_for";
+    let test = "features::listings_include_attributes_while_callers_use_them";
     let Some((watched, mounted)) = mounted(test, Watched::default(), &believing()) else { return };
     for directory in ["plain", "long"] {
         fs::create_dir(mounted.path().join(directory)).unwrap();
@@ -141,8 +141,8 @@ fn listings_carry_attributes_where_they_are_asked_for() {
 }
 
 #[test]
-fn lookups_in_one_directory_run_side_by_side() {
-    let test = "features::lookups_in_one_directory_run_side_by_side";
+fn lookups_in_one_directory_run_in_parallel() {
+    let test = "features::lookups_in_one_directory_run_in_parallel";
     let meeting = Watched { lookups_meet: Some(Meeting::default()), ..Watched::default() };
     let options = MountOptions::default();
     let Some((watched, mounted)) = mounted(test, meeting, &options) else { return };
@@ -170,10 +170,10 @@ fn a_symbolic_link_is_read_once() {
 }
 
 #[test]
-fn small_writes_are_collected() {
+fn writeback_merges_small_writes() {
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..MountOptions::default() };
-        let test = "features::small_writes_are_collected";
+        let test = "features::writeback_merges_small_writes";
         let Some((watched, mounted)) = mounted(test, Watched::default(), &options) else { return };
         let mut file = File::create(mounted.path().join("file")).unwrap();
         for _ in 0..1000 {
@@ -191,10 +191,10 @@ fn small_writes_are_collected() {
 }
 
 #[test]
-fn a_write_asks_for_no_attribute_first() {
+fn writes_read_capabilities_at_most_once_per_file() {
     for writeback in [false, true] {
         let options = MountOptions { writeback, ..MountOptions::default() };
-        let test = "features::a_write_asks_for_no_attribute_first";
+        let test = "features::writes_read_capabilities_at_most_once_per_file";
         let Some((watched, mounted)) = mounted(test, Watched::default(), &options) else { return };
         let mut file = File::create(mounted.path().join("file")).unwrap();
         for _ in 0..100 {
@@ -208,8 +208,8 @@ fn a_write_asks_for_no_attribute_first() {
 }
 
 #[test]
-fn the_group_that_counts_comes_with_the_creation() {
-    let test = "features::the_group_that_counts_comes_with_the_creation";
+fn creation_requests_carry_the_matching_group() {
+    let test = "features::creation_requests_carry_the_matching_group";
     let options = MountOptions::default();
     let Some((watched, mounted)) = mounted(test, Watched::default(), &options) else { return };
     let directory = mounted.path().join("shared");
@@ -226,8 +226,8 @@ fn the_group_that_counts_comes_with_the_creation() {
 }
 
 #[test]
-fn a_name_that_expires_keeps_what_is_mounted_on_it() {
-    let test = "features::a_name_that_expires_keeps_what_is_mounted_on_it";
+fn expired_name_keeps_the_mount_on_it() {
+    let test = "features::expired_name_keeps_the_mount_on_it";
     let Some((watched, mounted)) = mounted(test, Watched::default(), &believing()) else { return };
     let directory = mounted.path().join("directory");
     fs::create_dir(&directory).unwrap();
@@ -244,7 +244,7 @@ fn a_name_that_expires_keeps_what_is_mounted_on_it() {
 
 /// A close sends no request if the file system has nothing to report.
 #[test]
-fn a_close_without_news_asks_nothing() {
+fn close_sends_no_flush_request() {
     struct Flushed(MemFs, std::sync::atomic::AtomicUsize);
     impl FileSystem for Flushed {
         fn fallback(&self) -> Option<&dyn FileSystem> {
@@ -262,7 +262,7 @@ fn a_close_without_news_asks_nothing() {
     }
     let flushed = Arc::new(Flushed(MemFs::default(), 0.into()));
     let shared: Arc<dyn FileSystem> = Arc::<Flushed>::clone(&flushed);
-    let test = "features::a_close_without_news_asks_nothing";
+    let test = "features::close_sends_no_flush_request";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     fs::write(mounted.path().join("file"), "x").unwrap();
     assert_eq!(fs::read(mounted.path().join("file")).unwrap(), b"x");
@@ -272,8 +272,8 @@ fn a_close_without_news_asks_nothing() {
 
 /// A directory listed twice is read once, while its times are unchanged.
 #[test]
-fn a_listing_is_kept() {
-    let test = "features::a_listing_is_kept";
+fn unchanged_directory_listing_is_cached() {
+    let test = "features::unchanged_directory_listing_is_cached";
     let Some((watched, mounted)) = mounted(test, Watched::default(), &believing()) else { return };
     for number in 0..10 {
         fs::write(mounted.path().join(number.to_string()), "").unwrap();

@@ -29,12 +29,12 @@ fn run_as(id: u32, groups: &str, script: &str) {
 }
 
 #[test]
-fn ids_are_mapped() {
+fn id_mapped_mount_maps_owners() {
     let lower = tempfile::tempdir().unwrap();
     let host = || HostFs::open(lower.path(), &HostOptions::default()).unwrap();
     let leaves: [Arc<dyn FileSystem>; 2] = [Arc::new(MemFs::default()), Arc::new(host())];
     for leaf in leaves {
-        let test = "id_maps::ids_are_mapped";
+        let test = "id_maps::id_mapped_mount_maps_owners";
         let options = MountOptions { id_maps: true, ..MountOptions::default() };
         let Some(mounted) = Mounted::new(test, leaf, &options) else { return };
         if !mounted.session().granted().id_maps() {
@@ -79,8 +79,8 @@ fn check_owners(stored: &Path, place: &Path) {
 }
 
 #[test]
-fn maps_that_were_not_asked_for_are_refused() {
-    let test = "id_maps::maps_that_were_not_asked_for_are_refused";
+fn id_mapped_mount_is_refused_without_the_option() {
+    let test = "id_maps::id_mapped_mount_is_refused_without_the_option";
     let leaf = Arc::new(MemFs::default());
     let Some(mounted) = Mounted::new(test, leaf, &MountOptions::default()) else { return };
     let place = tempfile::tempdir().unwrap();

@@ -48,10 +48,10 @@ impl FileSystem for Waiting {
 }
 
 #[test]
-fn a_blocked_read_ends_with_its_reader() {
+fn blocked_read_ends_when_its_reader_is_signalled() {
     let waiting = Arc::new(Waiting::default());
     let shared: Arc<dyn FileSystem> = waiting.clone();
-    let test = "interrupts::a_blocked_read_ends_with_its_reader";
+    let test = "interrupts::blocked_read_ends_when_its_reader_is_signalled";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     std::fs::write(mounted.path().join("tape"), "far away").unwrap();
     let times = std::env::var("FSLAB_INTERRUPTS").ok().and_then(|text| text.parse().ok());
@@ -84,11 +84,11 @@ fn start_reading(path: &Path) -> Child {
 
 /// More readers wait than there are serving threads: they may wait for hours.
 #[test]
-fn waits_of_all_threads_hold_up_neither_others_nor_signals() {
+fn waiting_requests_block_neither_others_nor_signals() {
     const READERS: usize = 6;
     let waiting = Arc::new(Waiting::default());
     let shared: Arc<dyn FileSystem> = waiting.clone();
-    let test = "interrupts::waits_of_all_threads_hold_up_neither_others_nor_signals";
+    let test = "interrupts::waiting_requests_block_neither_others_nor_signals";
     let options = MountOptions { threads: Some(2), ..MountOptions::default() };
     let Some(mounted) = Mounted::new(test, shared, &options) else { return };
     let path = |number: usize| mounted.path().join(number.to_string());

@@ -47,9 +47,9 @@ fn a_panic_fails_one_request() {
 
 /// With the writeback cache, one thread sends all delayed replies.
 #[test]
-fn a_panic_of_what_is_answered_later_fails_one_request() {
+fn panic_in_a_delayed_reply_fails_one_request() {
     let shared = Arc::new(Panicking(MemFs::default()));
-    let test = "misbehaviour::a_panic_of_what_is_answered_later_fails_one_request";
+    let test = "misbehaviour::panic_in_a_delayed_reply_fails_one_request";
     let options = MountOptions { writeback: true, ..MountOptions::default() };
     let Some(mounted) = Mounted::new(test, shared, &options) else { return };
     let path = mounted.path().join("file");
@@ -129,12 +129,12 @@ fn slow_requests_do_not_hold_up_others() {
 }
 
 #[test]
-fn waits_for_devices_run_side_by_side() {
+fn syncs_run_in_parallel() {
     let (begun, _keep) = sync_channel(1);
     let (_never, let_go) = sync_channel(1);
     let shared = Arc::new(Slow::new(begun, let_go));
     let slow: Arc<dyn FileSystem> = shared.clone();
-    let test = "misbehaviour::waits_for_devices_run_side_by_side";
+    let test = "misbehaviour::syncs_run_in_parallel";
     let Some(mounted) = Mounted::new(test, slow, &MountOptions::default()) else { return };
     std::thread::scope(|scope| {
         for number in 0..6 {
@@ -148,11 +148,11 @@ fn waits_for_devices_run_side_by_side() {
 
 /// A copy can be interrupted between its pieces.
 #[test]
-fn a_long_copy_is_asked_for_in_pieces() {
+fn long_copy_is_split_into_pieces() {
     const PIECE_BYTES_MAX: u64 = 64 << 20;
     let watched = Arc::new(Watched::default());
     let shared: Arc<dyn FileSystem> = watched.clone();
-    let test = "misbehaviour::a_long_copy_is_asked_for_in_pieces";
+    let test = "misbehaviour::long_copy_is_split_into_pieces";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     let path = mounted.path().join("source");
     std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
@@ -181,8 +181,8 @@ fn children_get_no_descriptor_of_the_device() {
 
 /// Like `echo 1 >/sys/fs/fuse/connections/N/abort`, for the connection of this mount.
 #[test]
-fn an_aborted_connection_is_an_end() {
-    let test = "misbehaviour::an_aborted_connection_is_an_end";
+fn aborted_connection_ends_the_session() {
+    let test = "misbehaviour::aborted_connection_ends_the_session";
     let memory = Arc::new(MemFs::default());
     let Some(mounted) = Mounted::new(test, memory, &MountOptions::default()) else { return };
     let path = mounted.path().join("file");
@@ -216,11 +216,11 @@ impl FileSystem for Ending {
 
 /// Writing back may take long, and the device number may be reused meanwhile.
 #[test]
-fn the_unmount_is_told_before_everything_is_written_back() {
+fn unmount_is_reported_before_writeback_ends() {
     let inner = MemFs::default();
     let shared = Arc::new(Ending { inner, has_ended: AtomicBool::new(false) });
     let ending: Arc<dyn FileSystem> = shared.clone();
-    let test = "misbehaviour::the_unmount_is_told_before_everything_is_written_back";
+    let test = "misbehaviour::unmount_is_reported_before_writeback_ends";
     let Some(mounted) = Mounted::new(test, ending, &MountOptions::default()) else { return };
     let mut told = None;
     mounted.end_and_then(|| told = Some(shared.has_ended.load(Ordering::SeqCst)));

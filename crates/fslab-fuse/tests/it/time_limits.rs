@@ -80,12 +80,12 @@ fn mounted_under(
 }
 
 #[test]
-fn the_longest_limit_is_asked_for() {
+fn session_requests_the_longest_timeout() {
     // The default, the maximum, and the resulting limit.
     for (default_s, maximum_s, in_force_s) in
         [(0, 0, None), (40_000, 0, Some(65_535)), (30_000, 50_000, Some(50_000))]
     {
-        let test = "time_limits::the_longest_limit_is_asked_for";
+        let test = "time_limits::session_requests_the_longest_timeout";
         let memory = Arc::new(MemFs::default());
         let Some(mounted) = mounted_under(test, memory, (default_s, maximum_s)) else { return };
         let limit = mounted.session().granted().request_time_max;
@@ -117,8 +117,8 @@ impl FileSystem for Waiting {
 
 /// With the smallest limit, the kernel would abort the mount 15 to 30 s after the request.
 #[test]
-fn limits_of_the_machine_do_not_end_a_mount() {
-    let test = "time_limits::limits_of_the_machine_do_not_end_a_mount";
+fn kernel_timeout_fails_a_request_but_not_the_mount() {
+    let test = "time_limits::kernel_timeout_fails_a_request_but_not_the_mount";
     let waiting = Arc::new(Waiting(MemFs::default()));
     let Some(mounted) = mounted_under(test, waiting, (0, 15)) else { return };
     let path = mounted.path().join("tape");

@@ -126,9 +126,9 @@ impl FileSystem for Gate {
 /// The requests arrive together, and each may take any time: none may stay in the kernel until
 /// another ends.
 #[test]
-fn many_requests_of_one_processor_that_wait_all_begin() {
+fn many_waiting_requests_of_one_processor_all_begin() {
     const READERS: usize = 16;
-    let test = "uring::many_requests_of_one_processor_that_wait_all_begin";
+    let test = "uring::many_waiting_requests_of_one_processor_all_begin";
     let Some(_permission) = Permission::hold(test, "Y") else { return };
     for _round in 0..2 {
         let gate = Arc::new(Gate::default());

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_sets_have_the_order_of_the_trait() {
+    fn operation_names_parse_and_sets_keep_the_trait_order() {
         for operation in Operation::ALL.iter().filter(|one| **one != Operation::Forget) {
             assert_eq!(awaited(operation.name()), Some(*operation));
         }

@@ -55,7 +55,7 @@ fn fails<T>(answer: Result<T>, errno: Errno) {
 }
 
 #[test]
-fn an_error_strikes_the_calls_it_names_and_nothing_is_done() {
+fn error_hits_only_matching_calls_and_prevents_their_effect() {
     let bench = Bench::new("mkdir on b error EDQUOT\nmkdir on c times 1 error EIO");
     let client = bench.client();
     client.mkdir(Ino::ROOT, "a").unwrap();
@@ -68,7 +68,7 @@ fn an_error_strikes_the_calls_it_names_and_nothing_is_done() {
 }
 
 #[test]
-fn calls_are_counted_by_each_rule_for_itself() {
+fn each_rule_counts_its_calls_separately() {
     let bench = Bench::new("mkdir nth 2 error EIO\nmkdir nth 2..3 every 3 error ENOMEM");
     let client = bench.client();
     client.mkdir(Ino::ROOT, "1").unwrap();
@@ -78,7 +78,7 @@ fn calls_are_counted_by_each_rule_for_itself() {
 }
 
 #[test]
-fn a_late_error_leaves_what_was_done_and_nothing_open() {
+fn late_error_keeps_the_effect_and_leaks_no_handle() {
     let bench = Bench::new("create|open|mkdir|opendir|fsync|lookup on late* late EIO");
     let client = bench.client();
     fails(client.create(Ino::ROOT, "late", 0o644, OpenMode::empty()).map(drop), Errno::IO);
@@ -97,7 +97,7 @@ fn a_late_error_leaves_what_was_done_and_nothing_open() {
 }
 
 #[test]
-fn a_skipped_change_is_lost_in_silence() {
+fn skipped_change_returns_success_without_effect() {
     let bench = Bench::new("write nth 2 skip\nunlink|setxattr|fallocate|fsync skip");
     let client = bench.client();
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::empty()).unwrap();
@@ -114,7 +114,7 @@ fn a_skipped_change_is_lost_in_silence() {
 }
 
 #[test]
-fn short_transfers_move_what_they_may() {
+fn short_transfers_move_at_most_the_configured_bytes() {
     let bench = Bench::new("write|copy_file_range short 4\nread every 2 short 3");
     let client = bench.client();
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::empty()).unwrap();
@@ -134,7 +134,7 @@ fn damage(one: &[u8], other: &[u8]) -> Vec<(usize, u32)> {
 }
 
 #[test]
-fn flipped_bits_are_as_many_as_asked_and_stay_where_they_were_made() {
+fn flips_change_the_requested_bits_in_read_or_stored_data() {
     let data = [0x5a; 4096];
     let bench = Bench::new("read on r flip 3\nwrite on w flip 5");
     let client = bench.client();
@@ -153,7 +153,7 @@ fn flipped_bits_are_as_many_as_asked_and_stay_where_they_were_made() {
 }
 
 #[test]
-fn one_byte_of_a_file_is_flipped_wherever_it_passes() {
+fn flip_at_an_offset_damages_that_byte_in_every_read() {
     let bench = Bench::new("read flip at 1KiB");
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "f", &[0; 4096]).unwrap();
@@ -172,7 +172,7 @@ fn one_byte_of_a_file_is_flipped_wherever_it_passes() {
 }
 
 #[test]
-fn a_disk_is_full_after_so_many_bytes() {
+fn disk_is_full_after_the_configured_bytes() {
     let bench = Bench::new("write|fallocate|create full 10");
     let client = bench.client();
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::empty()).unwrap();
@@ -200,7 +200,7 @@ fn delays_are_drawn_from_their_range_and_added() {
 }
 
 #[test]
-fn a_caller_that_gives_up_ends_a_delay() {
+fn cancelled_call_ends_its_delay() {
     let stack = crate::stack("fault:rules=mkdir delay 60s / mem:");
     let built = stack.build().unwrap();
     let cancelled = Arc::new(AtomicU64::new(0));
@@ -259,7 +259,7 @@ fn by_chance(seed: u64) -> (Vec<bool>, Vec<u8>) {
 }
 
 #[test]
-fn chance_is_the_seeds() {
+fn chance_depends_only_on_the_seed() {
     let (failed, bytes) = by_chance(1);
     assert_eq!((failed.clone(), bytes.clone()), by_chance(1));
     assert_ne!(failed, by_chance(2).0);

@@ -38,7 +38,7 @@ fn every_observer_conforms_over_a_host_directory() {
 
 /// Runs the suite on a single stack, for example FSLAB_TEST_STACK='null / mem:'.
 #[test]
-fn a_stack_of_choice_conforms() {
+fn stack_named_in_the_environment_conforms() {
     if let Ok(text) = std::env::var("FSLAB_TEST_STACK") {
         conforms(&stack(&text), &[]);
     }

@@ -19,7 +19,7 @@ fn of<'a>(report: &'a Report, operation: &str) -> &'a OperationReport {
 }
 
 #[test]
-fn what_was_done_is_counted() {
+fn operations_bytes_errors_and_latencies_are_counted() {
     let (file_system, context) = counted("stats / mem:");
     let client = Client::new(&*file_system);
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::READ_WRITE).unwrap();
@@ -45,7 +45,7 @@ fn what_was_done_is_counted() {
 }
 
 #[test]
-fn nothing_is_lost_or_counted_twice_among_threads() {
+fn concurrent_operations_are_each_counted_once() {
     const THREADS: u64 = 24;
     const EACH: u64 = 2000;
     let (file_system, context) = counted("stats / mem:");
@@ -77,7 +77,7 @@ fn nothing_is_lost_or_counted_twice_among_threads() {
 }
 
 #[test]
-fn each_layer_of_a_stack_tells_for_itself() {
+fn each_stats_layer_reports_separately() {
     let (file_system, context) =
         counted("stats / fault:rules=mkdir error EIO / stats:passthrough=on / mem:");
     assert!(Client::new(&*file_system).mkdir(Ino::ROOT, "d").is_err());

@@ -112,7 +112,7 @@ fn the_conformance_suite_can_be_replayed() {
 }
 
 #[test]
-fn threads_lose_nothing() {
+fn concurrent_operations_are_all_recorded() {
     const THREADS: usize = 8;
     const EACH: usize = 3000;
     let scratch = TempDir::new().unwrap();
@@ -193,7 +193,7 @@ fn refused(stack: &str, part: &str) {
 }
 
 #[test]
-fn what_can_not_be_recorded_is_refused_with_its_reason() {
+fn unusable_trace_options_are_refused_with_a_reason() {
     let scratch = TempDir::new().unwrap();
     let path = |name: &str| scratch.path().join(name).display().to_string();
     refused("trace / mem:", "layer 'trace' needs to=PATH");
@@ -212,7 +212,7 @@ fn what_can_not_be_recorded_is_refused_with_its_reason() {
 }
 
 #[test]
-fn the_footer_tells_what_is_kept() {
+fn trace_footer_states_the_data_mode() {
     for (option, mode) in
         [("none", DataMode::None), ("checksum", DataMode::Checksum), ("full", DataMode::Full)]
     {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_decides_and_between_is_no_answer() {
+    fn ambiguous_cost_growth_gives_no_answer() {
         assert_eq!(cost(5_000, 60_000), Ok(Value::Word("no")));
         assert_eq!(cost(1_000, 1_300), Ok(Value::Word("yes")));
         let between = "sixteen times the names cost 3.0 times as much: between";
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn split_blocks_show_in_the_size_on_ext_only() {
+    fn directory_size_reveals_an_index_only_on_ext() {
         let space = |name, bytes| by_space(name, vec![Point { x: 8192, y: bytes }]).outcome;
         assert_eq!(space("ext2", 8192 * 48 * 103 / 100), Ok(Value::Word("no")));
         assert_eq!(space("ext4", 8192 * 48 * 140 / 100), Ok(Value::Word("yes")));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_one_length() {
+    fn generated_names_have_equal_length() {
         assert_eq!(name("there", 1).len(), NAME_LENGTH);
         assert_eq!(name("gone", 123_456).len(), NAME_LENGTH);
     }

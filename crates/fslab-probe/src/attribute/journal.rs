@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_are_told_by_what_is_written_twice() {
+    fn journal_modes_are_distinguished_by_double_writes() {
         let block = 4096;
         check(DATA + block, block, 0, block, "none");
         check(DATA + 4 * block, 3 * block, block, 10 * block, "metadata");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_told_by_what_is_left() {
+    fn replacement_order_is_inferred_from_remaining_pages() {
         check(100, 0, 0, 100, Ok("twice-read"));
         check(0, 0, 3, 99, Ok("latest"));
         check(100, 100, 100, 0, Ok("earliest"));

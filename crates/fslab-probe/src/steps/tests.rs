@@ -58,7 +58,7 @@ fn small_steps_several_steps_and_slopes_are_refused() {
 
 /// If many measurements of one point are disturbed, the position is uncertain.
 #[test]
-fn a_step_that_one_measurement_holds_is_refused() {
+fn step_with_an_uncertain_position_is_refused() {
     let mut random = Pcg64::seed_from_u64(seed());
     let mut times = measured(&stairs(12, 12, 2.0), &mut random);
     times[11] = vec![2000.0, 2100.0, 2050.0, 2080.0, 2040.0, 2090.0, 2010.0, 2030.0, 1000.0];
@@ -72,7 +72,7 @@ fn cost(levels: &[f64]) -> f64 {
 
 /// The dynamic program finds the same cuts as trying all.
 #[test]
-fn cuts_are_the_best_there_are() {
+fn best_cuts_match_an_exhaustive_search() {
     let mut random = Pcg64::seed_from_u64(seed());
     for _ in 0..50 {
         let levels: Vec<f64> = (0..9).map(|_| random.random::<f64>()).collect();
@@ -102,7 +102,7 @@ fn the_cost_of_a_piece_is_its_deviation_from_the_median() {
 }
 
 #[test]
-fn periods_are_found_after_another_beginning() {
+fn period_is_found_after_an_irregular_start() {
     let mut random = Pcg64::seed_from_u64(seed());
     let mut levels = vec![1000.0; 512];
     for slow in [0, 1, 4, 12].into_iter().chain((28..512).step_by(32)) {
@@ -119,7 +119,7 @@ fn periods_are_found_after_another_beginning() {
 }
 
 #[test]
-fn what_does_not_return_regularly_has_no_period() {
+fn irregular_times_have_no_period() {
     let mut random = Pcg64::seed_from_u64(seed());
     let flat = measured(&vec![1000.0; 256], &mut random);
     assert_eq!(period(&flat), Err(NoPeriod::Even));

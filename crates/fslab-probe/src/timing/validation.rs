@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found() {
+    fn regression_finds_a_straight_line() {
         let regression = straight();
         assert!((regression.ticks_per_second - 3e9).abs() < 1.0);
         assert!((regression.intercept - 5000.0).abs() < 1.0);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_an_objection() {
+    fn every_clock_fault_raises_an_objection() {
         assert_eq!(validation(straight()).objections(), Vec::<String>::new());
         let other = Validation { clock_source: "hpet".to_owned(), ..validation(straight()) };
         assert!(other.objections()[0].contains("hpet"));

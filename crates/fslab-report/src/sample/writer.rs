@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_locks_are_told_from_other_errors() {
+    fn unsupported_locks_are_distinguished_from_other_errors() {
         for errno in [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP] {
             assert!(has_no_locks(&io::Error::from_raw_os_error(errno)));
         }
@@ -97,7 +97,7 @@ mod tests {
 
     /// The second descriptor simulates a command that is being started and has inherited the lock.
     #[test]
-    fn samples_are_free_at_once_whoever_inherited_their_lock() {
+    fn dropping_a_writer_unlocks_samples_despite_inherited_locks() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("samples.jsonl");
         let writer = Writer::create(&path).unwrap();

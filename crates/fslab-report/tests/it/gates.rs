@@ -53,7 +53,7 @@ fn outcomes(report: &Report, gate: &str) -> Vec<Outcome> {
 }
 
 #[test]
-fn a_gate_fails_where_a_row_is_shown_to_be_beyond_its_limit() {
+fn gate_fails_only_if_the_whole_interval_exceeds_its_limit() {
     use Outcome::{Failed, NotDecided, Passed};
     let slower = Report::new(&records(10, 1.10, 0.01, 1));
     for (gate, expected) in [
@@ -79,13 +79,13 @@ fn a_gate_fails_where_a_row_is_shown_to_be_beyond_its_limit() {
 }
 
 #[test]
-fn what_can_not_be_judged_does_not_pass() {
+fn gate_without_enough_rounds_does_not_pass() {
     let one_round = Report::new(&records(1, 1.5, 0.01, 3));
     assert_eq!(outcomes(&one_round, "elapsed slower 5%"), [Outcome::NotMeasured]);
 }
 
 #[test]
-fn gates_of_no_row_and_gates_that_do_not_parse_are_refused() {
+fn unmatched_and_invalid_gates_are_refused() {
     let report = Report::new(&records(3, 1.0, 0.01, 4));
     let refused = |gate: &str| report.judge(&[gate.parse().unwrap()]).unwrap_err().to_string();
     assert!(refused("rum.elapsed slower 5%").contains("nearest: `run.elapsed`"));
@@ -115,7 +115,7 @@ fn equal_targets_rarely_fail_a_gate() {
 
 /// A gate over ten rows of equal targets fails no more often than a gate over one row.
 #[test]
-fn rows_of_a_gate_do_not_add_up_to_false_alarms() {
+fn gate_over_many_rows_raises_no_extra_false_alarms() {
     let gate: Gate = "elapsed slower 0%".parse().unwrap();
     let alarm = |seed: &u64| {
         let mut all = Vec::new();
@@ -153,7 +153,7 @@ fn junit_has_a_case_for_each_row() {
 }
 
 #[test]
-fn dashboards_get_each_direction_in_a_file_of_its_own() {
+fn dashboards_get_one_file_per_direction() {
     let report = Report::new(&records(10, 1.10, 0.01, 1));
     let names = |renderer: &str| -> Vec<String> {
         let bytes = (fslab_report::find(renderer).unwrap().render)(&report).unwrap();

@@ -50,7 +50,7 @@ fn opposed() -> Vec<Record> {
 }
 
 #[test]
-fn ratios_are_formed_within_machines_and_figures_are_not_put_together() {
+fn ratios_are_formed_within_machines_and_figures_not_pooled() {
     let records = opposed();
     let mean = |target: &str| {
         let mut seconds = Vec::new();
@@ -84,7 +84,7 @@ fn ratios_are_formed_within_machines_and_figures_are_not_put_together() {
 
 /// A machine with ten times the rounds has no greater weight.
 #[test]
-fn machines_count_once_each() {
+fn machines_have_equal_weight_in_a_ratio() {
     let few: Vec<_> = (0..6).map(|round| (Some(1.0), Some(1.2 * swing(round)))).collect();
     let many: Vec<_> = (0..60).map(|round| (Some(5.0), Some(4.75 * swing(round)))).collect();
     let report = Report::new(&[run("few", &few), run("many", &many)].concat());
@@ -95,7 +95,7 @@ fn machines_count_once_each() {
 
 /// Rounds have the same numbers on each machine, but pairs are formed only within machines.
 #[test]
-fn rounds_of_different_machines_are_no_pairs() {
+fn rounds_of_different_machines_are_not_paired() {
     let only_base: Vec<_> = (0..8).map(|_| (Some(1.0), None)).collect();
     let only_other: Vec<_> = (0..8).map(|_| (None, Some(2.0))).collect();
     let report = Report::new(&[run("one", &only_base), run("two", &only_other)].concat());
@@ -127,7 +127,7 @@ fn reports_show_each_machine() {
 /// Two machines with one name are different if their processors differ. A resumed run and a
 /// rebooted machine are the same machine.
 #[test]
-fn machines_are_told_apart_by_more_than_their_name() {
+fn machines_of_one_name_are_distinguished_by_processor() {
     let rounds = [(Some(1.0), Some(2.0)); 6];
     let mut records = [run("same", &rounds), run("same", &rounds)].concat();
     let rename = |records: &mut [Record], processor: &str, run: &str| {

@@ -103,7 +103,7 @@ fn the_page_works_at_two_widths_without_errors() {
 }
 
 #[test]
-fn a_large_page_works_too() {
+fn a_large_page_works_at_two_widths() {
     if !has_browser("a large page in a browser") {
         return;
     }

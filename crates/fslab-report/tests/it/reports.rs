@@ -98,7 +98,7 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
 /// Any target may be the baseline, and several at once. A target twice as slow one way is twice as
 /// fast the other way.
 #[test]
-fn several_baselines_in_one_report() {
+fn one_report_compares_against_several_baselines() {
     let records = records();
     let baselines = ["slow".to_owned(), "base".to_owned()];
     let report = Report::against(&records, &baselines, None).unwrap();
@@ -118,7 +118,7 @@ fn several_baselines_in_one_report() {
 /// Among many comparisons of equal targets some intervals exclude 1 by chance. Holm's correction
 /// prevents the verdict "different"; such rows get a mark of their own.
 #[test]
-fn chance_among_many_comparisons_is_no_difference() {
+fn chance_differences_among_many_comparisons_are_not_shown() {
     let mut records = vec![provenance()];
     let mut random = 12_345_u64;
     let mut noise = || {
@@ -146,7 +146,7 @@ fn chance_among_many_comparisons_is_no_difference() {
 }
 
 #[test]
-fn the_terminal_marks_what_is_not_shown() {
+fn terminal_marks_differences_that_are_not_shown() {
     let text = fslab_report::terminal(&Report::new(&records()));
     assert!(text.contains("LEFT OUT gone"), "{text}");
     let line = |target: &str| {
@@ -223,7 +223,7 @@ fn rows_are_judged_by_the_margin_of_the_plan() {
 }
 
 #[test]
-fn the_page_escapes_everything_and_asks_nothing_of_a_network() {
+fn page_escapes_text_and_makes_no_network_requests() {
     let page = fslab_report::html(&Report::new(&records())).unwrap();
     assert!(!page.contains(MALICE), "unescaped");
     assert_eq!(page.matches("<script").count(), 1, "only its own script");
@@ -349,7 +349,7 @@ fn rendered(name: &str) -> String {
 }
 
 #[test]
-fn markdown_shows_what_plans_say_as_it_is() {
+fn markdown_escapes_text_from_plans() {
     let text = rendered("markdown");
     assert!(!text.contains(MALICE) && !text.contains("<script"), "{text}");
     assert!(text.contains("| file-copy | write, all sizes | 1 | 2.5"), "{text}");
@@ -450,7 +450,7 @@ fn latencies_of_old_and_new_samples_are_shown() {
 
 /// A sweep over threads is a phase for each number of threads, drawn together by the first.
 #[test]
-fn points_of_a_sweep_over_threads_are_phases_and_one_chart() {
+fn thread_sweep_has_a_phase_per_count_and_one_chart() {
     let mut records = vec![provenance()];
     for round in 0..6 {
         for threads in [4, 1, 2] {

@@ -137,7 +137,7 @@ fn figures(outcome: &Outcome) -> &[Figure] {
 }
 
 #[test]
-fn figures_are_those_of_the_report_and_judged() {
+fn claim_figures_match_the_report_and_are_judged() {
     let sweep = MEASURE.replace("stream", "file-copy");
     let text = [
         claim("ratio", TWICE, &format!("{MEASURE}{AGAINST}")),
@@ -251,7 +251,7 @@ fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
 /// A time below the resolution of the kernel's clock leaves out only its own round, and is
 /// reported.
 #[test]
-fn a_zero_leaves_out_its_own_round() {
+fn zero_time_excludes_only_its_own_round() {
     let (outcome, measured) = of_system_times([200, 0, 200]);
     let figure = figures(&outcome)[0];
     assert!((figure.value - 2.0).abs() < 1e-9 && figure.rounds == 2, "{figure:?}");
@@ -364,7 +364,7 @@ fn claims_are_counted_by_kind_and_verdict() {
 }
 
 #[test]
-fn charts_are_drawn_from_answers_and_name_what_is_missing() {
+fn charts_are_drawn_from_answers_and_name_missing_series() {
     let found = charted();
     assert_eq!(found.rows[0].agreement, Agreement::Agrees, "{:?}", found.rows[0]);
     let [over_time, bars] = found.charts.as_slice() else { panic!("{:?}", found.charts) };
@@ -391,7 +391,7 @@ fn charts_are_drawn_from_answers_and_name_what_is_missing() {
 }
 
 #[test]
-fn charts_that_can_not_be_are_named() {
+fn invalid_charts_are_refused_with_a_reason() {
     for (from, to, expected) in [
         (
             "read = { from = \"ask\", at = \"rows[name=c].scores\" }\n",

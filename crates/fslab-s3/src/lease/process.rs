@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_process_of_this_machine_that_ended_is_gone() {
+    fn only_an_ended_process_of_this_machine_counts_as_gone() {
         assert!(!has_ended(&mark()), "this one runs");
         let place = place().unwrap();
         let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_and_codes_mean_what_they_should() {
+    fn status_and_code_determine_cause_and_retry() {
         for (status, code, cause, is_transient) in [
             (500, "", Cause::Unavailable, true),
             (503, "SlowDown", Cause::Unavailable, true),

@@ -93,7 +93,7 @@ fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
 }
 
 #[test]
-fn archive_over_a_store_in_memory_keeps_its_promises() {
+fn archive_over_an_in_memory_store_conforms() {
     let world = World::new();
     assert_eq!(broken_promises(&*world.open()), Vec::<String>::new());
 }
@@ -101,7 +101,7 @@ fn archive_over_a_store_in_memory_keeps_its_promises() {
 /// Each fault, once at each request: no acknowledged data is lost, no wrong data is read, and the
 /// next start leaves no unfinished parts.
 #[test]
-fn no_fault_loses_or_changes_what_was_acknowledged() {
+fn no_fault_loses_or_changes_acknowledged_data() {
     for fault in faults() {
         let world = World::new();
         for (method, target, is_at_open) in CALLS {
@@ -156,7 +156,7 @@ fn one_failure_is_retried_and_many_make_the_store_unavailable() {
 /// An object is lost only if the store reports it missing. It is damaged only if its contents were
 /// read back.
 #[test]
-fn odd_answers_are_neither_damage_nor_loss() {
+fn unexpected_answers_count_as_neither_damage_nor_loss() {
     let world = World::new();
     let archive = world.open();
     write(&*archive, files(1), b"hello").unwrap();
@@ -183,7 +183,7 @@ fn odd_answers_are_neither_damage_nor_loss() {
 }
 
 #[test]
-fn retry_after_is_waited_for() {
+fn retry_after_header_is_respected() {
     let world = World::new();
     let archive = world.open();
     write(&*archive, files(1), b"hello").unwrap();
@@ -194,7 +194,7 @@ fn retry_after_is_waited_for() {
 }
 
 #[test]
-fn silent_store_is_given_up_by_progress() {
+fn request_without_progress_is_retried() {
     let world = World::new();
     let archive = world.open();
     write(&*archive, files(1), b"hello").unwrap();
@@ -203,7 +203,7 @@ fn silent_store_is_given_up_by_progress() {
 }
 
 #[test]
-fn errors_tell_what_they_mean_without_secrets() {
+fn errors_state_their_cause_without_secrets() {
     use fslab_s3::testing::{ACCESS_KEY, SECRET_KEY};
     let world = World::new();
     let archive = world.open();
@@ -230,7 +230,7 @@ fn errors_tell_what_they_mean_without_secrets() {
 }
 
 #[test]
-fn full_store_is_full() {
+fn full_store_fails_writes_with_storage_full() {
     let world = World::new();
     let archive = world.open();
     world.proxy.add("PUT", "/files/", Fault::Told(507, String::new()), 1);

@@ -33,7 +33,7 @@ impl Identities for Same {
 
 /// All checks are in one test, since starting the server takes longest.
 #[test]
-fn seaweedfs_keeps_promises_and_survives_a_split_brain() {
+fn seaweedfs_conforms_and_survives_a_split_brain() {
     let Some(server) = started(Server::seaweedfs(), "servers::seaweedfs") else { return };
     let proxy = Proxy::before(server.port()).unwrap();
     let [place, direct] =

@@ -176,7 +176,7 @@ fn delayed_renewal_does_not_take_the_lease_back() {
 }
 
 #[test]
-fn lost_lease_is_made_anew_under_the_next_epoch() {
+fn lost_lease_is_recreated_under_the_next_epoch() {
     let world = World::new();
     let first = world.open();
     write(&*first, files(1), b"hello").unwrap();

@@ -34,14 +34,14 @@ fn round_trips(codec: &CodecSpec, content: &[u8]) {
 }
 
 #[test]
-fn every_codec_gives_back_what_it_took() {
+fn every_codec_round_trips_fixed_contents() {
     for codec in CODECS {
         contents().iter().for_each(|content| round_trips(codec, content));
     }
 }
 
 #[test]
-fn decoding_never_gives_more_or_less_than_asked_for() {
+fn decoding_to_a_wrong_length_fails() {
     for codec in CODECS {
         let content = vec![5_u8; 10_000];
         for body in [(codec.encode)(&content, 1).unwrap(), (codec.store)(&content)] {
@@ -53,7 +53,7 @@ fn decoding_never_gives_more_or_less_than_asked_for() {
 }
 
 #[test]
-fn numbers_and_names_are_unique() {
+fn codec_numbers_and_names_are_unique() {
     for (index, codec) in CODECS.iter().enumerate() {
         assert!(CODECS[..index].iter().all(|other| other.number != codec.number));
         assert!(CODECS[..index].iter().all(|other| other.name != codec.name));
@@ -62,7 +62,7 @@ fn numbers_and_names_are_unique() {
 }
 
 #[test]
-fn headers_and_metadata_are_found_again() {
+fn headers_and_metadata_round_trip() {
     let record: RecordBytes = std::array::from_fn(|index| index as u8 ^ 0x5a);
     for codec in CODECS {
         let container = &codec.container;
@@ -144,7 +144,7 @@ fn the_ordinary_tools_decode_packed_files() {
 }
 
 #[test]
-fn uudecode_takes_each_section() {
+fn uudecode_decodes_each_section() {
     for content in contents() {
         let body = (uuencode::SPEC.encode)(&content, 0).unwrap();
         if let Some(decoded) = piped("uudecode", &["-o", "/dev/stdout"], &body) {
@@ -164,7 +164,7 @@ proptest! {
 
     /// Hostile bodies yield the right length or `None`, without a panic.
     #[test]
-    fn any_body_is_taken_calmly(
+    fn hostile_bodies_decode_to_the_right_length_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..3000),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         length in 0_usize..5000,

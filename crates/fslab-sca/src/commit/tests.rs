@@ -60,7 +60,7 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
 
 /// A crash may tear the slot being written, so it must not be the one written last.
 #[test]
-fn no_slot_is_written_over_the_last_one() {
+fn a_commit_never_overwrites_the_latest_slot() {
     const LENGTH: u32 = 6;
     for number in 0..EVENTS.len().pow(LENGTH) {
         let events = (0..LENGTH).map(|digit| EVENTS[number / EVENTS.len().pow(digit) % 3]);
@@ -89,7 +89,7 @@ fn no_slot_is_written_over_the_last_one() {
 
 /// The existing slot leads to the replaced frames.
 #[test]
-fn nothing_is_given_back_where_the_slot_could_not_be_written() {
+fn no_space_is_freed_if_writing_the_slot_fails() {
     with_file(|fs, io, mut log| {
         fill(&mut log, io, 1);
         sync(&mut log, io);
@@ -110,7 +110,7 @@ fn nothing_is_given_back_where_the_slot_could_not_be_written() {
 /// The space of a frame smaller than a block can't be freed alone. Such frames are joined once the
 /// slot behind them is durable, by a commit without other work.
 #[test]
-fn small_frames_are_given_back_by_the_second_commit() {
+fn second_commit_frees_small_dead_frames() {
     with_file(|_, io, mut log| {
         fill(&mut log, io, 1);
         fill(&mut log, io, 2);
@@ -124,7 +124,7 @@ fn small_frames_are_given_back_by_the_second_commit() {
 
 /// Earlier versions numbered checkpoints consecutively, including those without a slot.
 #[test]
-fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
+fn checkpoint_is_rewritten_if_it_would_overwrite_the_latest_slot() {
     let reference = |offset| Reference { offset, stored_length: 100, header_crc: 0 };
     let commits_behind = |ordinal| {
         let slot = Slot {
@@ -145,7 +145,7 @@ fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
 
 /// The sync began before the write and need not include it.
 #[test]
-fn a_write_beside_an_fsync_is_not_durable_by_it() {
+fn write_during_a_commit_is_not_covered_by_it() {
     with_file(|_, io, mut log| {
         put(&mut log, io, (0, 1));
         let prepared = log.prepare_commit(io).unwrap();

@@ -38,7 +38,7 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
 /// Until a move is complete, a checkpoint behind the border has index pages before it. If there is
 /// no room for the next checkpoint, the slot still leads to that one. Then nothing is freed.
 #[test]
-fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
+fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     with_file(|fs, io, mut log| {
         let mut moving = log.begin_move();
         assert!(log.move_some(io, &mut moving).unwrap());
@@ -58,7 +58,7 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
 /// If the last checkpoint is damaged, the earlier slot leads to one before the border. Some of its
 /// pages were freed, but the frames are complete.
 #[test]
-fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
+fn content_survives_a_damaged_checkpoint_after_a_move() {
     with_file(|_, io, mut log| {
         clean(&alone(&mut log, io)).unwrap();
         let body = log.commits.checkpoint().offset + log.identity().header_bytes() as u64;
@@ -75,7 +75,7 @@ fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
 /// The first moved frames may die before the move ends, like everything before its border. If they
 /// were joined, there would be no header where the gaps of the move end.
 #[test]
-fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
+fn moved_frames_are_not_joined_with_frames_before_the_border() {
     with_file(|_, io, mut log| {
         let mut moving = log.begin_move();
         while log.move_some(io, &mut moving).unwrap() {}
@@ -96,7 +96,7 @@ fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
 /// Of two moves at once, the one that began first may end last: packing runs its own move, and a
 /// write may collect garbage meanwhile. The other's gaps reach further, and stay.
 #[test]
-fn a_move_that_ends_behind_another_leaves_its_gaps() {
+fn overlapping_move_keeps_the_gaps_of_the_other_move() {
     with_file(|_, io, mut log| {
         let mut first = log.begin_move();
         assert!(log.move_some(io, &mut first).unwrap());
@@ -113,7 +113,7 @@ fn a_move_that_ends_behind_another_leaves_its_gaps() {
 /// Every reader repairs a wrong byte in a header, and so must the code that turns the frame into a
 /// gap. Otherwise each collection would move everything and free nothing.
 #[test]
-fn a_flipped_bit_in_the_first_header_keeps_no_space() {
+fn garbage_collection_frees_space_despite_a_flipped_header_bit() {
     with_file(|_, io, mut log| {
         let place = HEAD_BYTES + 30;
         let byte = io.lower.read(io.request, place, 1).unwrap()[0];
@@ -127,7 +127,7 @@ fn a_flipped_bit_in_the_first_header_keeps_no_space() {
 }
 
 #[test]
-fn gaps_fill_the_range_and_stand_for_every_sequence() {
+fn gaps_cover_the_range_and_every_sequence_number() {
     let end = HEAD_BYTES + 2 * GAP_BYTES_MAX + 5;
     let all = gaps(HEAD_BYTES..end, 3, 100).unwrap();
     assert_eq!(all.len(), 3);

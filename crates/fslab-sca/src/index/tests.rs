@@ -129,7 +129,7 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
 /// Pages with one entry use little more memory than that. Otherwise a crafted file could fill the
 /// memory.
 #[test]
-fn pages_take_no_more_than_what_they_hold() {
+fn sparse_index_pages_use_little_memory() {
     let mut index = Index::default();
     for number in 0..1000 {
         index.set(number << 30, Some(entry(number)), &|_, _, _| unreachable!()).unwrap();

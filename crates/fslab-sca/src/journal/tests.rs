@@ -14,7 +14,7 @@ use crate::{codec, options};
 /// The lower file system writes two frames, returns an error, and refuses to truncate them. The
 /// next frame is as long as the first of them. The second must not count as its successor.
 #[test]
-fn what_a_failed_write_left_does_not_follow_the_next_frame() {
+fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());
     let (request, settings) = (Request::default(), options::of_tools().unwrap());
@@ -38,7 +38,7 @@ fn what_a_failed_write_left_does_not_follow_the_next_frame() {
 
 /// A frame may be shorter than the seek table it replaces.
 #[test]
-fn nothing_of_the_seek_table_follows_the_next_frame() {
+fn a_frame_shorter_than_the_seek_table_replaces_all_of_it() {
     let lower = file_in(Arc::new(Refusing::default()));
     let (request, settings) = (Request::default(), options::of_tools().unwrap());
     let io = Io::new(&lower, &request, &settings);

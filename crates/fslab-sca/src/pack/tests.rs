@@ -60,7 +60,7 @@ fn with_failed_cut(
 /// Before its old content is cut off, a packed file can still be found in its old state by its
 /// frames. Data written then would be cut off with the old content.
 #[test]
-fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
+fn write_after_a_failed_cut_survives_a_damaged_index() {
     let fs = Arc::new(Refusing::default());
     let (lower, request, settings) =
         (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
@@ -90,7 +90,7 @@ fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
 /// The slot leads to packed frames in the former gaps. These must never be emptied again, whatever
 /// fails later.
 #[test]
-fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
+fn failed_cut_after_packing_loses_no_packed_frames() {
     let fs = Arc::new(Refusing::default());
     let (lower, request, settings) =
         (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());

@@ -18,7 +18,7 @@ const CORPUS: &str = "../../fuzz/corpus/stored";
 
 /// Sealing changes only the id of a valid file, so the fuzz targets reach all code.
 #[test]
-fn files_of_version_1_pass_when_sealed_and_are_read() {
+fn sealed_version_1_files_pass_all_checks() {
     for (number, codec) in ["copy", "gzip", "zstd", "lz4", "uuencode"].iter().enumerate() {
         let path = format!("{GOLDEN}/sca-1-{codec}");
         let bytes = std::fs::read(path).unwrap();
@@ -32,7 +32,7 @@ fn files_of_version_1_pass_when_sealed_and_are_read() {
 }
 
 #[test]
-fn a_sealed_file_is_walked_to_its_end() {
+fn sealing_makes_damaged_slots_valid() {
     let place = CODECS.iter().position(|codec| codec.name == "gzip").unwrap();
     let mut bytes = std::fs::read(format!("{GOLDEN}/sca-1-gzip")).unwrap();
     // Sequence and checksum of the second slot, and those of a frame.
@@ -46,7 +46,7 @@ fn a_sealed_file_is_walked_to_its_end() {
 
 /// The sequences of several gaps exceed the largest number.
 #[test]
-fn gaps_without_end_are_sealed_and_refused() {
+fn gaps_with_overflowing_sequence_numbers_are_refused() {
     let codec = CODECS.iter().find(|codec| codec.name == "copy").unwrap();
     let identity = Identity::from_stored(codec.number, 12, FILE_ID).unwrap();
     let mut file = superblock::new_head(&identity);
@@ -161,7 +161,7 @@ fn an_index_beyond_the_largest_file_is_refused() {
 
 /// A chunk lies behind the end of the file according to its frames.
 #[test]
-fn a_chunk_behind_the_end_is_packed_calmly() {
+fn packing_tolerates_a_chunk_past_the_end_of_file() {
     let below = crafted(|log, io| {
         (0..50).for_each(|_| put(log, io, &[1; 4096]));
         let behind = log.data_frame(5, true, (0, 4096), vec![2; 4096]);
@@ -233,7 +233,7 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
 /// Incomplete frames are lost if a complete one follows. Otherwise the file ends before them,
 /// however many there are.
 #[test]
-fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
+fn incomplete_frames_are_lost_if_a_complete_one_follows() {
     const FRAME_BYTES: u64 = 72 + 4096;
     for (torn, chunks_left) in [(10..40, 50), (30..50, 30)] {
         let below = crafted(|log, io| {
@@ -269,7 +269,7 @@ fn check_all(input: &[u8]) {
 
 /// The interesting inputs that the fuzz targets found.
 #[test]
-fn the_corpus_passes() {
+fn fuzz_corpus_passes_all_checks() {
     let mut inputs = 0;
     for entry in std::fs::read_dir(CORPUS).unwrap() {
         check_all(&std::fs::read(entry.unwrap().path()).unwrap());
@@ -300,7 +300,7 @@ fn random_damage_to_real_files_passes() {
 
 /// Regressions that the test above once found.
 #[test]
-fn damage_that_once_went_wrong_passes() {
+fn seeds_of_earlier_damage_failures_pass() {
     // A slot with another number than its checkpoint hid what was written after recovery.
     let found = [17_573_356_754_890_598_480];
     let files = golden_files();

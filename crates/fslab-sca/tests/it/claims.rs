@@ -27,7 +27,7 @@ fn refused(path: &Path) {
 }
 
 #[test]
-fn a_second_mount_is_refused_and_so_are_those_inside() {
+fn second_mount_of_a_directory_or_its_subdirectory_is_refused() {
     let top = directory();
     let inner = top.path().join("middle/inner");
     let beside = top.path().join("beside");
@@ -51,7 +51,7 @@ fn a_second_mount_is_refused_and_so_are_those_inside() {
 }
 
 #[test]
-fn tools_are_refused_while_a_mount_lives_and_share_otherwise() {
+fn tools_are_refused_during_a_mount_and_share_files_otherwise() {
     let top = directory();
     let fs = mount("gzip", top.path()).unwrap();
     {
@@ -77,7 +77,7 @@ fn tools_are_refused_while_a_mount_lives_and_share_otherwise() {
 }
 
 #[test]
-fn what_is_no_stored_file_is_named() {
+fn tool_error_names_a_path_that_is_not_a_stored_file() {
     let top = directory();
     let path = top.path().join("plain");
     std::fs::write(&path, "nothing of ours").unwrap();
@@ -136,7 +136,7 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
 /// A file that was copied in has no checkpoint, so it is read from header to header. Once, frames
 /// behind a damaged header were lost silently.
 #[test]
-fn what_lies_behind_a_damaged_header_is_saved_or_said_to_be_missing() {
+fn damaged_header_loses_only_its_chunk_and_is_reported() {
     for chunk in [1, 5, 24] {
         let top = directory();
         let data: Vec<u8> = (0..100_000_u32).map(|number| (number / 7) as u8).collect();
@@ -191,7 +191,7 @@ fn damage_header(path: &Path, chunk: usize) {
 /// A damaged body does not count as a torn write if the file was settled. Once, earlier content of
 /// the chunk was saved in its place silently.
 #[test]
-fn nothing_old_is_saved_for_what_is_damaged() {
+fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {
     let top = directory();
     let path = stored("copy:chunk=4KiB", top.path(), &[1; 20_000]);
     let fs = mount("copy:chunk=4KiB", top.path()).unwrap();
@@ -218,7 +218,7 @@ fn nothing_old_is_saved_for_what_is_damaged() {
 
 /// Checkpoints of long tails contain whole blocks, which are freed once nothing leads to them.
 #[test]
-fn checkpoints_of_no_more_use_are_no_damage() {
+fn obsolete_checkpoints_are_not_reported_as_damage() {
     let top = directory();
     let fs = mount("copy:pack=off", top.path()).unwrap();
     {
@@ -238,7 +238,7 @@ fn checkpoints_of_no_more_use_are_no_damage() {
 
 /// Messages name the path below, so that a user can find the damaged file.
 #[test]
-fn a_file_is_called_by_its_path_below() {
+fn path_below_returns_the_path_in_the_lower_directory() {
     let directory = directory();
     std::fs::create_dir(directory.path().join("in")).unwrap();
     std::fs::write(directory.path().join("in/file"), b"foreign").unwrap();

@@ -73,7 +73,7 @@ fn every_layer_conforms_over_a_host_directory() {
 }
 
 #[test]
-fn large_chunks_conform_but_for_holes_within_them() {
+fn large_chunks_conform_except_for_holes_within_a_chunk() {
     conforms(&stack("zstd:chunk=1MiB / mem:"), &LARGE_CHUNKS);
 }
 
@@ -90,7 +90,7 @@ fn sca_layers_agree_with_memory() {
 
 /// Runs the suite on a single stack, for example FSLAB_TEST_STACK='copy / mem:'.
 #[test]
-fn a_stack_of_choice_conforms() {
+fn stack_named_in_the_environment_conforms() {
     if let Ok(text) = std::env::var("FSLAB_TEST_STACK") {
         conforms(&stack(&text), &[]);
     }

@@ -44,7 +44,7 @@ fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_ordinary_tools_decode_what_was_written_in_order() {
+fn ordinary_tools_decode_files_written_in_order() {
     let data = mixed(3_000_000);
     for codec in ["gzip", "zstd", "lz4"] {
         let below = Below::new();
@@ -80,7 +80,7 @@ fn uuencoded_files_are_text_with_sections_for_uudecode() {
 /// The next daemon finds everything that a daemon wrote, however it ended, for every codec and
 /// every way of changing a file.
 #[test]
-fn everything_is_found_again_after_a_kill() {
+fn all_written_content_survives_a_killed_daemon() {
     for codec in CODECS {
         for layer in [format!("{codec}:chunk=4KiB"), codec.to_owned()] {
             for seed in 1..4 {
@@ -161,7 +161,7 @@ fn change(
 
 /// A stored file inside a stored file stays content, even if it is the file's own earlier version.
 #[test]
-fn a_stored_file_in_a_stored_file_is_content() {
+fn stored_file_inside_a_stored_file_stays_content() {
     for codec in CODECS {
         let below = Below::new();
         let fs = below.mount(codec);
@@ -177,7 +177,7 @@ fn a_stored_file_in_a_stored_file_is_content() {
 }
 
 #[test]
-fn a_file_without_root_slots_is_found_by_its_frames() {
+fn file_with_damaged_slots_is_read_from_its_frames() {
     for codec in CODECS {
         let below = Below::new();
         let fs = below.mount(codec);
@@ -203,7 +203,7 @@ fn a_file_without_root_slots_is_found_by_its_frames() {
 
 /// A write that is torn anywhere leaves the old content or all of the new; the file stays usable.
 #[test]
-fn a_torn_write_leaves_what_was_before() {
+fn torn_write_leaves_old_or_new_content() {
     for codec in CODECS {
         let layer = format!("{codec}:chunk=4KiB");
         let below = Below::new();
@@ -275,7 +275,7 @@ fn a_foreign_file_stays_foreign_whatever_is_written_to_it() {
 }
 
 #[test]
-fn several_codecs_live_in_one_tree() {
+fn a_mount_of_any_codec_reads_files_of_all_codecs() {
     let below = Below::new();
     for codec in CODECS {
         write_file(&*below.mount(codec), codec, &mixed(300_000));
@@ -289,7 +289,7 @@ fn several_codecs_live_in_one_tree() {
 }
 
 #[test]
-fn our_xattrs_are_neither_shown_nor_set() {
+fn fslab_xattrs_are_hidden_and_cannot_be_set() {
     let below = Below::new();
     let fs = below.mount("copy");
     write_file(&*fs, "file", b"data");
@@ -400,7 +400,7 @@ fn packed_files_of_version_1_stay_readable() {
 
 /// A request for attributes must not fail when another user closes the file.
 #[test]
-fn attributes_are_told_while_others_open_and_close() {
+fn getattr_succeeds_while_another_user_opens_and_closes() {
     let below = Below::new();
     let fs = below.mount("copy");
     write_file(&*fs, "file", b"data");

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn url_is_written_as_its_path_where_it_can_be() {
+    fn url_escapes_only_bytes_that_need_it() {
         let cases: [(&[u8], &str); 4] = [
             (b"/mnt/archive-1_a.b~c", "dir:/mnt/archive-1_a.b~c"),
             (b"/my disk/50%\n", "dir:/my%20disk/50%25%0A"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_a_scheme_is_a_path_as_it_stands() {
+    fn text_without_a_scheme_is_a_literal_path() {
         for path in ["/a%20b", "/a b", "relative", "./dir:/x", "/c:/x", "1:x", ":x", "a b:c", ""] {
             let address = parse(path).unwrap();
             assert_eq!(address.local_path().unwrap(), Path::new(path));
@@ -293,7 +293,7 @@ mod tests {
 
     /// A path that a user types into a URL may contain spaces and letters beyond ASCII.
     #[test]
-    fn a_url_may_have_bytes_that_need_no_escape() {
+    fn url_with_unescaped_spaces_and_non_ascii_is_accepted() {
         let expected = ArchiveAddress::from(Path::new("/my disk/\u{e4}?"));
         assert_eq!(parse("dir:/my disk/\u{e4}?").unwrap(), expected);
         assert_eq!(parse("dir:/my%20disk/%c3%A4%3f").unwrap(), expected);

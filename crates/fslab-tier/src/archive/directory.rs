@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_of_a_container_before_it_is_whole() {
+    fn unfinished_container_is_invisible() {
         let (_scratch, archive) = made();
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
             let id = Id([7; 16]);
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_check_does_not_make_an_archive_unavailable() {
+    fn local_check_error_does_not_make_an_archive_unavailable() {
         for (errno, is_known) in
             [(Errno::MFILE, false), (Errno::ACCESS, false), (Errno::IO, true), (Errno::STALE, true)]
         {
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writes_and_only_the_owner() {
+    fn archive_has_one_writer_of_its_own_tier() {
         let (_scratch, archive) = made();
         let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
         let holder = format!("being written by another fslab: process {} on ", std::process::id());
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_or_goes_where_another_tree_writes() {
+    fn only_the_writing_tree_may_write_and_delete() {
         use crate::stored::WriterMark;
         let writer = |number| {
             let mark = WriterMark { id: Id([number; 16]), is_rebuilt: false, root: Id([9; 16]) };

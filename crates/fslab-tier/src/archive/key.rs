@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_being_written_and_what_is_none_is_refused() {
+    fn key_file_round_trips_and_invalid_ones_are_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("key");
         let says = |path: &Path| Key::read(path).unwrap_err().to_string();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_kinds_are_unique_schemes() {
+    fn archive_kind_names_are_unique_url_schemes() {
         let mut names: Vec<_> = archive_kinds().map(|kind| kind.name).collect();
         let count = names.len();
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_come_in_their_order_however_few_are_remembered() {
+    fn candidates_are_taken_in_order_of_use_in_bounded_memory() {
         let candidate = |number: u64| Candidate {
             used: Timestamp { seconds: (number * 7 % 10) as i64, nanoseconds: 0 },
             ino: Ino(number),

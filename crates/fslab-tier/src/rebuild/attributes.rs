@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_an_archive_names_are_given_to_nothing() {
+    fn archived_tier_xattrs_are_not_applied() {
         let around = Environment {
             clock: Arc::new(MonotonicClock),
             calendar: Arc::new(Fixed),

@@ -265,7 +265,7 @@ mod tests {
     use crate::archive::testing::MemoryArchive;
 
     #[test]
-    fn objects_in_a_row_without_a_list_hide_no_further_one() {
+    fn container_without_a_list_counts_only_the_bytes_of_its_objects() {
         let bytes = |places: &[(u64, u64)]| {
             let mut told = Told::default();
             for (offset, length) in places {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_containers_there_are_some_are_looked_at_at_a_time() {
+    fn containers_are_visited_in_bounded_batches() {
         let memory = MemoryArchive::new(Id([1; 16]), "a");
         (0..10).for_each(|number| memory.put((ContainerKind::Files, Id([number; 16])), vec![0; 3]));
         let archive: Arc<dyn Archive> = Arc::new(memory);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_survive_and_are_refused_when_cut() {
+    fn tree_entry_round_trips_and_truncated_ones_are_refused() {
         let whole = entry();
         let framed = whole.encode();
         let bytes = &framed[4..];
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_out_of_its_tree() {
+    fn unsafe_entry_paths_are_refused() {
         for path in ["..", "a/../b", "/etc/passwd", "a//b", "a/", ".", "a\0b"] {
             let mut wrong = entry();
             wrong.attributes.path = path.as_bytes().to_vec();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_numbers_survive_and_too_large_ones_are_refused() {
+    fn packed_numbers_round_trip_and_malformed_ones_are_refused() {
         for number in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
             let mut out = Vec::new();
             put_packed(&mut out, number);

@@ -302,7 +302,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_residency_survives_and_no_flipped_bit_is_believed() {
+    fn residency_round_trips_and_damaged_ones_are_refused() {
         let residency = example();
         let value = residency.encode().unwrap();
         assert_eq!(Residency::decode(&value), Ok(residency));
@@ -346,7 +346,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn runs_behind_the_end_are_refused() {
+    fn runs_past_the_end_are_refused() {
         let mut residency = example();
         residency.offline.insert(1000..1001);
         let value = residency.encode().unwrap();

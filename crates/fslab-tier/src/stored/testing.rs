@@ -249,7 +249,7 @@ mod tests {
     /// Recomputing the checksums of an intact container changes nothing, so that the original is
     /// read.
     #[test]
-    fn whole_containers_are_read_to_their_end_sealed_or_not() {
+    fn recomputing_checksums_changes_no_intact_container() {
         let golden = golden();
         let plain: Vec<_> = golden.into_iter().skip(1).filter(|file| members(file) > 0).collect();
         assert!(plain.len() >= 3, "{} containers", plain.len());
@@ -324,7 +324,7 @@ mod tests {
     /// A list determines the contents of a bundle that was cut off. Without a list, the limit on
     /// objects ends the walk from object to object.
     #[test]
-    fn a_container_has_as_many_objects_and_a_bundle_as_many_bytes_as_may_be() {
+    fn objects_per_container_and_bytes_per_bundle_are_limited() {
         let object = object();
         assert_eq!(members(&object.repeat(MEMBERS_MAX)), MEMBERS_MAX);
         // The objects may include the last list of a bundle.
@@ -342,7 +342,7 @@ mod tests {
     /// An intact container is accepted completely. One that was damaged, cut or lengthened is
     /// accepted except for that part.
     #[test]
-    fn of_a_sealed_container_all_is_believed_but_what_is_damaged() {
+    fn encrypted_container_is_accepted_except_for_damaged_parts() {
         let plain: Vec<u8> = (0..3 * CHUNK_BYTES + 9).map(|byte| (byte % 251) as u8).collect();
         let whole = sealed_with_key(&plain, Salt::of(&[7; HEAD_BYTES])).unwrap();
         assert_eq!(check_encrypted(&whole), 4);
@@ -358,7 +358,7 @@ mod tests {
     /// Without valid checksums, damage to a table would be found by its checksum, and the later
     /// checks would not run.
     #[test]
-    fn a_damaged_table_is_made_whole_and_then_refused_for_what_it_says() {
+    fn invalid_table_with_valid_checksum_is_refused() {
         let mut file = golden().swap_remove(1);
         let tail = TailRecord::read_from_bytes(&file[file.len() - size_of::<TailRecord>()..]);
         let table = tail.unwrap().table_offset.get() as usize;
@@ -382,7 +382,7 @@ mod tests {
 
     /// `FSLAB_STORED_CASES` sets the number of cases, `FSLAB_SEED` the seed.
     #[test]
-    fn random_damage_to_what_version_1_wrote_passes() {
+    fn random_damage_to_version_1_files_causes_no_panic() {
         let (cases, seed, files) = (number("FSLAB_STORED_CASES").unwrap_or(300), seed(), golden());
         for case in 0..cases {
             let mut draws = Pcg64Mcg::seed_from_u64(seed.wrapping_add(case));

@@ -11,7 +11,7 @@ use fslab_tier::archive::{Archive, DirectoryArchive, EncryptedArchive, Key};
 use crate::support::{Counted, TIER};
 
 #[test]
-fn directories_and_encrypted_archives_keep_their_promises() {
+fn directory_and_encrypted_archives_conform() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("archive");
     DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
@@ -23,7 +23,7 @@ fn directories_and_encrypted_archives_keep_their_promises() {
 }
 
 #[test]
-fn planted_faults_break_promises() {
+fn conformance_checks_detect_planted_faults() {
     for number in 0..6 {
         let memory = MemoryArchive::new(Id([1; 16]), "memory");
         let faults = memory.faults();

@@ -32,7 +32,7 @@ fn flipped_and_missing_bytes_are_never_shown() {
 }
 
 #[test]
-fn a_full_archive_leaves_the_file_and_no_object() {
+fn archiving_to_a_full_archive_keeps_the_file_and_leaves_no_object() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(21, 3 * MIB);
@@ -89,7 +89,7 @@ fn copies_fail_over_from_a_full_or_damaging_archive() {
 }
 
 #[test]
-fn a_bundle_and_a_tree_go_where_there_is_room() {
+fn bundles_and_trees_skip_a_full_archive() {
     let settings = Settings { bundled: 64 << 10, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
     bench.archives[0].faults().full.store(true, Ordering::SeqCst);
@@ -122,7 +122,7 @@ fn copies_are_read_back_from_the_disk() {
 }
 
 #[test]
-fn one_good_copy_is_enough_and_scrubbing_mends_the_other() {
+fn scrub_repairs_a_damaged_copy_from_an_intact_one() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
     let client = bench.client();
@@ -138,7 +138,7 @@ fn one_good_copy_is_enough_and_scrubbing_mends_the_other() {
 }
 
 #[test]
-fn both_copies_damaged_are_reported_and_not_shown() {
+fn block_damaged_in_both_copies_is_reported_and_unreadable() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
     let client = bench.client();
@@ -153,7 +153,7 @@ fn both_copies_damaged_are_reported_and_not_shown() {
 }
 
 #[test]
-fn a_file_is_not_released_while_an_archive_misses_its_copy() {
+fn file_is_not_released_while_a_copy_is_damaged() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, 2);
     let client = bench.client();

@@ -44,7 +44,7 @@ type Looking = fn(&Client<'_>, Ino) -> Result<Attr>;
 
 /// A caller that asks for attributes waits for the block, and gets the file's own time.
 #[test]
-fn a_time_that_is_on_its_way_is_shown_to_nobody() {
+fn temporary_modification_time_of_a_recall_is_never_shown() {
     let looks: [(&str, Looking); 3] = [
         ("looks it up", |client, _| client.lookup(Ino::ROOT, "file")),
         ("gives it a name", |client, ino| client.link(ino, Ino::ROOT, "link")),

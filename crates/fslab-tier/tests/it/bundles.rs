@@ -99,7 +99,7 @@ pub fn expire(bench: &Bench) -> fslab_tier::Expired {
 }
 
 #[test]
-fn small_files_share_a_container_and_come_back_alone() {
+fn small_files_share_a_container_and_are_recalled_separately() {
     let bench = Bench::new();
     bundled(&bench, 40);
     assert_eq!(bench.archives[0].containers(), 1);
@@ -113,7 +113,7 @@ fn small_files_share_a_container_and_come_back_alone() {
 }
 
 #[test]
-fn a_file_of_several_names_is_in_a_bundle_once_and_a_large_one_in_none() {
+fn hard_linked_file_is_bundled_once_and_a_large_file_never() {
     let bench = Bench::new();
     let client = bench.client();
     let small = client.file(Ino::ROOT, "file0", &contents(0)).unwrap();
@@ -164,7 +164,7 @@ fn change_before_the_bundle_is_written_is_kept() {
 }
 
 #[test]
-fn a_full_archive_leaves_all_files_of_a_bundle_and_no_object() {
+fn bundling_to_a_full_archive_keeps_all_files_and_leaves_no_object() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..3 {
@@ -186,7 +186,7 @@ fn a_full_archive_leaves_all_files_of_a_bundle_and_no_object() {
 }
 
 #[test]
-fn a_damaged_member_costs_itself_only() {
+fn damaged_member_leaves_other_members_readable() {
     let bench = Bench::new();
     bundled(&bench, 5);
     bench.tier.archive_tree(&own_request()).unwrap();
@@ -203,7 +203,7 @@ fn a_damaged_member_costs_itself_only() {
 
 /// A damaged place in a bundle hides no intact member from a rebuild.
 #[test]
-fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
+fn rebuild_finds_all_members_if_one_list_is_damaged() {
     let bench = Bench::new();
     bundled(&bench, 4);
     let first = place_of(&bench, 0);
@@ -259,7 +259,7 @@ fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
 }
 
 #[test]
-fn a_bundle_goes_with_its_last_member() {
+fn bundle_is_deleted_with_its_last_member() {
     let bench = Bench::new();
     bundled(&bench, 3);
     let client = bench.client();
@@ -315,7 +315,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
 
 /// The catalogue does not know the new time, and must not restore the old one.
 #[test]
-fn a_time_that_was_set_by_hand_moves_along() {
+fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
@@ -365,7 +365,7 @@ fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
 }
 
 #[test]
-fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
+fn scrub_repairs_members_and_lists_from_either_copy() {
     let bench = two_copies();
     bundled(&bench, 4);
     let places: Vec<_> = (0..4).map(|number| place_of(&bench, number)).collect();
@@ -387,7 +387,7 @@ fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
 }
 
 #[test]
-fn more_versions_than_a_batch_expire_in_one_go() {
+fn one_expiry_deletes_more_than_one_batch_of_versions() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..1100 {
@@ -403,7 +403,7 @@ fn more_versions_than_a_batch_expire_in_one_go() {
 
 /// The lists of a bundle of tiny files are larger than the files, but are not garbage.
 #[test]
-fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
+fn fully_needed_bundle_is_never_repacked() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..2 {
@@ -464,7 +464,7 @@ impl FileSystem for CountingOpenings {
 
 /// A process may have some hundred files open, but a bundle has thousands of members.
 #[test]
-fn few_files_are_open_while_many_go_out_together() {
+fn bundling_keeps_few_files_open() {
     let below = Arc::new(CountingOpenings::default());
     let bench = Bench::over(Arc::clone(&below) as Arc<dyn FileSystem>);
     bundled(&bench, 100);
@@ -474,7 +474,7 @@ fn few_files_are_open_while_many_go_out_together() {
 
 /// Programs that do not wait request one file after the other, and no recall is served.
 #[test]
-fn unwaited_recalls_do_not_pile_up() {
+fn queue_of_recalls_without_waiting_readers_is_bounded() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;
     let patience = Some(Duration::ZERO);
     let settings = Settings { movers: 0, patience, ..Settings::of(TIER) };
@@ -498,7 +498,7 @@ fn unwaited_recalls_do_not_pile_up() {
 
 /// The memory for a bundle is limited, whichever parts of the files it holds.
 #[test]
-fn long_attributes_fill_a_bundle_too() {
+fn attribute_bytes_count_towards_the_size_of_a_bundle() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..200 {
@@ -512,7 +512,7 @@ fn long_attributes_fill_a_bundle_too() {
 }
 
 #[test]
-fn a_file_that_has_grown_since_it_was_found_goes_alone() {
+fn file_that_grew_since_the_walk_is_not_bundled() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file0", b"short").unwrap();

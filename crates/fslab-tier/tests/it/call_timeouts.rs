@@ -75,7 +75,7 @@ fn while_it_hangs<T: Send>(bench: &Bench, hands: &Hands, work: impl FnOnce() -> 
 }
 
 #[test]
-fn another_copy_is_read_when_a_call_is_late() {
+fn another_copy_is_read_if_a_call_times_out() {
     let hands = Arc::new(Hands::default());
     let settings = Settings { copies: 2, ahead: 0, ..Settings::of(TIER) };
     let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());
@@ -87,7 +87,7 @@ fn another_copy_is_read_when_a_call_is_late() {
 }
 
 #[test]
-fn reader_of_a_late_archive_waits_until_it_answers_again() {
+fn reader_waits_until_a_hung_archive_answers_again() {
     let hands = Arc::new(Hands::default());
     let (bench, slow, _) = two_archives(hands.clone());
     let faults = bench.archives[0].faults();
@@ -110,7 +110,7 @@ fn reader_of_a_late_archive_waits_until_it_answers_again() {
 }
 
 #[test]
-fn archiving_moves_on_from_an_archive_that_hangs() {
+fn archiving_uses_another_archive_if_one_hangs() {
     let hands = Arc::new(Hands::default());
     let memory = Arc::new(MemFs::default());
     let bench = Bench::by_clock(memory, Settings::of(TIER), 2, hands.clone());
@@ -193,7 +193,7 @@ impl Archive for Panicking {
 }
 
 #[test]
-fn panic_in_a_mover_ends_its_recall_with_an_error() {
+fn panic_in_a_recall_thread_fails_its_recall_with_eio() {
     let bench = Bench::new();
     let inos: Vec<_> = (0..6)
         .map(|number| bench.offline(&bench.client(), &format!("f{number}"), &noise(number, MIB)))
@@ -231,7 +231,7 @@ fn over_one_that_misbehaves(bench: &Bench) -> (Arc<Panicking>, Arc<fslab_tier::T
 }
 
 #[test]
-fn archiving_moves_on_from_an_archive_that_takes_nothing() {
+fn archiving_uses_another_archive_if_starting_a_container_hangs() {
     let hands = Arc::new(Hands::default());
     let settings = Settings { bundled: 0, ..Settings::of(TIER) };
     for size in [5000, 3 * MIB] {
@@ -256,7 +256,7 @@ fn archiving_moves_on_from_an_archive_that_takes_nothing() {
 }
 
 #[test]
-fn panic_where_a_container_begins_is_an_error_of_its_archive() {
+fn panic_when_starting_a_container_fails_over_to_another_archive() {
     let bench = Bench::with(Arc::new(MemFs::default()), Settings::of(TIER), 2);
     let ino = bench.client().file(Ino::ROOT, "new", &noise(64, MIB)).unwrap();
     let (first, tier) = over_one_that_misbehaves(&bench);

@@ -148,7 +148,7 @@ fn closed_root_survives_a_crash_at_every_event() {
 }
 
 #[test]
-fn bugs_in_closing_a_root_are_found() {
+fn planted_bugs_in_closing_a_root_are_caught() {
     for bug in [Bug::NeverSyncs, Bug::KeepsLate] {
         let problem = explore(Marks::Trusted, bug, Order::Independent).unwrap_err();
         eprintln!("{problem}");
@@ -262,7 +262,7 @@ fn archived_tree_has_the_mode_of_the_mount() {
 }
 
 #[test]
-fn mode_that_the_owner_sets_below_counts() {
+fn root_mode_set_below_the_mount_is_adopted() {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let below = Client::new(&*lower);
     below.chmod(Ino::ROOT, 0o755).unwrap();

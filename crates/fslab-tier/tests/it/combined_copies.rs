@@ -65,7 +65,7 @@ fn each_is_whole(bench: &Bench, is_encrypted: bool) {
 
 /// The first block is intact in no copy. In each copy, two of its chunks are damaged.
 #[test]
-fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() {
+fn encrypted_object_is_read_from_chunks_of_several_damaged_copies() {
     let bench = bench_of(3);
     let (tier, fs) = encrypted(&bench);
     let (ino, at) = away(&tier, &*fs);
@@ -86,7 +86,7 @@ fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() 
 }
 
 #[test]
-fn a_chunk_that_no_copy_has_is_told_and_costs_its_block_only() {
+fn chunk_damaged_in_all_copies_is_reported_and_costs_only_its_block() {
     let bench = bench_of(3);
     let (tier, fs) = encrypted(&bench);
     let (ino, at) = away(&tier, &*fs);
@@ -106,7 +106,7 @@ fn a_chunk_that_no_copy_has_is_told_and_costs_its_block_only() {
 
 /// Each copy lacks some of the parts: head, attributes, table, hashes, tail and blocks.
 #[test]
-fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
+fn each_part_of_an_object_is_read_from_an_intact_copy() {
     let bench = bench_of(2);
     let (ino, at) = away(&bench.tier, &*bench.fs);
     let from_end = |bytes: u64| at.offset + at.length - bytes;
@@ -130,7 +130,7 @@ fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
 
 /// The cached head of a container does not prove that the head is still intact.
 #[test]
-fn a_head_that_was_damaged_after_it_was_read_is_found() {
+fn damage_to_an_already_cached_head_is_detected() {
     let bench = bench_of(2);
     let (tier, fs) = encrypted(&bench);
     let (ino, at) = away(&tier, &*fs);

@@ -125,7 +125,7 @@ fn states(bench: &Bench, path: &str) -> Vec<ObjectState> {
 }
 
 #[test]
-fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
+fn scan_during_a_repack_records_no_object_as_unneeded() {
     let (lower, bench) = Meddled::bench();
     let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
     mostly_unneeded(&bench);
@@ -209,7 +209,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
 
 /// The scan has seen these files, and records later what it saw.
 #[test]
-fn version_replaced_or_removed_after_a_scan_stays_so() {
+fn replacement_or_removal_after_a_file_was_scanned_is_kept() {
     let (lower, bench) = Meddled::bench();
     let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
     bundled(&bench, 3);
@@ -230,7 +230,7 @@ fn version_replaced_or_removed_after_a_scan_stays_so() {
 
 /// The change happens after the scan reads the file, and before it reads the catalogue.
 #[test]
-fn version_replaced_or_removed_during_a_scan_stays_so() {
+fn replacement_or_removal_while_a_file_is_scanned_is_kept() {
     let (lower, bench) = Meddled::bench();
     bundled(&bench, 2);
     let fs = Arc::clone(&bench.fs);
@@ -245,7 +245,7 @@ fn version_replaced_or_removed_during_a_scan_stays_so() {
 }
 
 #[test]
-fn a_file_that_cant_be_marked_keeps_its_place_and_the_others_move() {
+fn repack_leaves_a_member_whose_xattr_cannot_be_written() {
     let (lower, bench) = Meddled::bench();
     mostly_unneeded(&bench);
     let old = place_of(&bench, 8);
@@ -269,7 +269,7 @@ fn a_file_that_cant_be_marked_keeps_its_place_and_the_others_move() {
 }
 
 #[test]
-fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
+fn file_removed_during_a_repack_is_recorded_as_removed() {
     let (lower, bench) = Meddled::bench();
     mostly_unneeded(&bench);
     let fs = Arc::clone(&bench.fs);
@@ -290,7 +290,7 @@ fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
 }
 
 #[test]
-fn moving_objects_do_not_outdate_an_archived_tree() {
+fn tree_archived_beside_pending_objects_is_the_newest() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(61, MIB));
     let request = own_request();
@@ -315,7 +315,7 @@ fn moving_objects_do_not_outdate_an_archived_tree() {
 
 /// It stays even if the clock was set back and the catalogue was lost.
 #[test]
-fn a_tree_that_was_just_made_stays() {
+fn newly_archived_tree_is_kept_if_the_clock_was_set_back() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(62, MIB));
     let request = own_request();
@@ -339,7 +339,7 @@ fn a_tree_that_was_just_made_stays() {
 }
 
 #[test]
-fn a_scan_beside_archiving_spares_what_is_archived_and_nothing_else() {
+fn scan_spares_pending_objects_but_finds_removed_files() {
     let bench = Bench::new();
     let client = bench.client();
     let gone = client.file(Ino::ROOT, "gone", &contents(1)).unwrap();
@@ -388,7 +388,7 @@ fn gathered_files_do_not_wait_for_a_large_file() {
 
 /// If archiving and a scan coincide, a row may wrongly call a version the latest one.
 #[test]
-fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
+fn unreferenced_live_row_does_not_repack_its_bundle_repeatedly() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let before = Marks::Trusted.read(&*bench.lower, ino_of(&bench, 7));

@@ -121,7 +121,7 @@ const ELSEWHERE: &[Allowed<'static>] = &[
 ];
 
 #[test]
-fn a_layer_whose_files_go_away_all_the_time_conforms() {
+fn layer_conforms_while_files_are_released_repeatedly() {
     let make = || Box::new(Restless::new(Arc::new(MemFs::default()))) as Box<dyn FileSystem>;
     let report = run_all(&make, ELSEWHERE);
     eprintln!("{report}");
@@ -129,7 +129,7 @@ fn a_layer_whose_files_go_away_all_the_time_conforms() {
 }
 
 #[test]
-fn the_layer_agrees_with_the_model_while_files_go_away() {
+fn layer_agrees_with_the_model_while_files_are_released() {
     let make = || Box::new(Restless::new(Arc::new(MemFs::default()))) as Box<dyn FileSystem>;
     check_against_model(&make, &ModelConfig::from_environment(30)).unwrap();
 }

@@ -51,7 +51,7 @@ fn moved_tree() -> Bench {
 }
 
 #[test]
-fn objects_of_a_tree_that_was_moved_stay() {
+fn objects_of_a_moved_tree_are_kept() {
     let bench = moved_tree();
     let scanned = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
@@ -60,7 +60,7 @@ fn objects_of_a_tree_that_was_moved_stay() {
 }
 
 #[test]
-fn objects_of_a_tree_that_was_moved_stay_though_the_catalogue_is_lost() {
+fn objects_of_a_moved_tree_are_kept_after_losing_the_catalogue() {
     let mut bench = moved_tree();
     bench.below().rename(Ino::ROOT, "file", Ino::ROOT, "renamed").unwrap();
     bench.restart();
@@ -107,7 +107,7 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
 
 /// The file may have another path than the catalogue knows.
 #[test]
-fn a_damaged_residency_may_name_any_object() {
+fn no_object_expires_while_a_residency_is_damaged() {
     for is_lost in [false, true] {
         let mut bench = Bench::new();
         let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
@@ -178,7 +178,7 @@ fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
 }
 
 #[test]
-fn a_mark_that_came_along_does_not_say_that_other_bytes_are_archived() {
+fn copied_residency_xattr_does_not_count_as_archived() {
     let bench = copied_with_its_mark();
     let found = state(&bench, "file");
     assert_eq!((found.state, found.copies.len()), (Residence::Resident, 0));

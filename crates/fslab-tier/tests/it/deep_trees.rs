@@ -56,7 +56,7 @@ fn a_tree_deeper_than_the_stack_is_walked() {
 
 /// No tree was archived, so each directory is made for the file in it.
 #[test]
-fn a_path_deeper_than_the_stack_is_made_again() {
+fn path_deeper_than_the_stack_is_rebuilt() {
     let (bench, data) = (Bench::new(), noise(80, 100));
     let path = dig(&bench.below(), &data);
     let file = Found::at(&bench.lower, path.as_bytes()).unwrap();

@@ -73,7 +73,7 @@ fn gathered_files_are_bundled_after_a_minute() {
 
 /// A walk over many files that stay may take hours. The gathered files do not wait for its end.
 #[test]
-fn a_policy_that_walks_on_leaves_nothing_waiting() {
+fn policy_bundles_gathered_files_while_it_still_walks() {
     let lower = Arc::new(Meddled::default());
     // The clock advances more than a minute at each reading.
     let clock = Arc::new(SteppingClock::new(61_000_000_000));
@@ -168,7 +168,7 @@ impl Doomed {
 }
 
 #[test]
-fn files_of_a_bundle_are_told_to_be_archived_though_the_catalogue_fails() {
+fn bundled_files_are_reported_as_archived_if_the_catalogue_fails() {
     let mut doomed = Doomed::new();
     let names = ["file0", "file1", "file2"];
     for (number, name) in names.into_iter().enumerate() {
@@ -196,7 +196,7 @@ fn files_of_a_bundle_are_told_to_be_archived_though_the_catalogue_fails() {
 }
 
 #[test]
-fn a_file_of_which_the_catalogue_was_not_told_is_said_to_be_archived() {
+fn file_is_reported_as_archived_if_the_catalogue_fails() {
     let mut doomed = Doomed::new();
     let ino = doomed.client().file(Ino::ROOT, "file", &contents(0)).unwrap();
     doomed.fail_when_marked(ino);
@@ -210,7 +210,7 @@ fn a_file_of_which_the_catalogue_was_not_told_is_said_to_be_archived() {
 /// The number of files does not matter, because each command for an unmounted tree opens its tier.
 /// An unreadable row is not read.
 #[test]
-fn opening_a_tier_reads_no_rows_of_files_at_rest() {
+fn opening_a_tier_reads_only_pending_rows() {
     const OBJECTS: redb::TableDefinition<'_, [u8; 16], &[u8]> =
         redb::TableDefinition::new("objects");
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

@@ -91,7 +91,7 @@ impl Drill {
 }
 
 #[test]
-fn a_destroyed_tree_comes_back_and_newer_data_stays() {
+fn tree_survives_loss_of_its_disk_and_then_of_its_catalogue() {
     let files = number("FSLAB_TIER_DRILL").unwrap_or(FILES);
     let (drill, begun) = (Drill::new(), Instant::now());
     let said = |what: &str| eprintln!("{files} files: {what} after {:?}", begun.elapsed());

@@ -59,7 +59,7 @@ fn away(tier: &Arc<Tier>) {
 }
 
 #[test]
-fn everything_goes_out_encrypted_and_comes_back_by_range() {
+fn encrypted_files_are_recalled_by_range() {
     let (bench, tier, fs) = bench();
     let client = Client::new(&*fs);
     populate(&client);
@@ -116,7 +116,7 @@ pub fn in_chunk(number: u64) -> u64 {
 
 /// Whole chunks are damaged, and each is intact in one of the archives.
 #[test]
-fn each_chunk_is_repaired_from_where_it_is_whole() {
+fn each_chunk_is_repaired_from_an_intact_copy() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, in_chunk(0));
@@ -161,7 +161,7 @@ fn flipped_bytes_are_never_shown() {
 }
 
 #[test]
-fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
+fn tree_is_rebuilt_from_an_encrypted_archive_and_its_key() {
     let (bench, tier, fs) = bench();
     populate(&Client::new(&*fs));
     let expected = picture(&*fs);
@@ -198,7 +198,7 @@ fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
 
 /// Each archive may have its own key. A given key is used for those archives that it fits.
 #[test]
-fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
+fn given_key_replaces_only_the_key_file_of_its_own_archive() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     for (name, byte) in [("one.key", 1), ("two.key", 2)] {
@@ -221,7 +221,7 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
 /// Somebody with write access to an archive must not be able to replace it by an unencrypted one
 /// unnoticed.
 #[test]
-fn with_a_key_no_plain_archive_alone_is_rebuilt() {
+fn rebuild_with_a_key_requires_an_encrypted_archive() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     Key::new([1; 32]).write(&of("key")).unwrap();

@@ -73,7 +73,7 @@ fn released(
 }
 
 #[test]
-fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
+fn release_retries_and_then_reports_an_open_file_as_busy() {
     let (answer, asked) = released(Errno::AGAIN, false, None);
     assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
     assert!(asked > 3, "{asked}");
@@ -90,14 +90,14 @@ fn files_are_released_without_lease_support() {
 /// On a full disk the engine can't find out whether all leases are refused. Then it assumes that
 /// they are not.
 #[test]
-fn on_a_full_disk_what_somebody_else_has_open_is_busy() {
+fn file_with_a_refused_lease_is_busy_on_a_full_disk() {
     let (answer, _) = released(Errno::AGAIN, true, Some(Errno::NOSPC));
     assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
     assert_eq!(released(Errno::AGAIN, true, Some(Errno::OPNOTSUPP)).0.unwrap(), MIB);
 }
 
 #[test]
-fn a_program_that_is_being_run_is_busy() {
+fn running_program_is_busy() {
     let (answer, _) = released(Errno::TXTBSY, false, None);
     assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
 }

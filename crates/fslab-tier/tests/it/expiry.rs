@@ -47,7 +47,7 @@ fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
 }
 
 #[test]
-fn an_object_that_a_file_of_another_name_needs_never_expires() {
+fn object_of_a_renamed_file_never_expires() {
     let (bench, ino) = renamed_and_said_to_be_gone();
     let expired = expire(&bench);
     assert_eq!((expired.objects, expired.containers), (0, 0));
@@ -57,7 +57,7 @@ fn an_object_that_a_file_of_another_name_needs_never_expires() {
 /// A scan of an unmounted tree is not notified when a file moves from a directory not yet scanned
 /// to one already scanned. Missing the file twice would delete the only copy.
 #[test]
-fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
+fn renames_during_scans_of_an_unmounted_tree_expire_nothing() {
     let (lower, bench) = Meddled::bench();
     let client = bench.client();
     let [first, last] = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
@@ -174,7 +174,7 @@ fn object_missed_by_a_scan_stays_in_its_bundle() {
 /// The home was restored from a backup. On that day the file was recorded as removed, and a scan
 /// had found no need for its object. Since then it was undeleted under another name.
 #[test]
-fn a_catalogue_of_another_day_than_the_tree_lets_nothing_go() {
+fn catalogue_restored_from_a_backup_expires_no_needed_object() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
     let (now, backup) = (scratch.path().join("now"), scratch.path().join("backup"));
     let settings = bench.tier.settings().clone();
@@ -221,7 +221,7 @@ fn only_row(tier: &Tier) -> ObjectRow {
 
 /// The file is archived behind the walk, with a time before the beginning of the walk.
 #[test]
-fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
+fn scan_keeps_an_object_archived_after_the_clock_was_set_back() {
     let (lower, bench) = Meddled::bench();
     let client = bench.client();
     let [first, last] = ["first", "last"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
@@ -239,7 +239,7 @@ fn a_clock_that_is_set_back_during_a_scan_hides_nothing_from_it() {
 
 /// There are more rows than one transaction writes, with a needed one among them.
 #[test]
-fn however_much_went_behind_the_mount_a_scan_says_so_of_all_of_it() {
+fn scan_records_any_number_of_unneeded_objects() {
     const GONE: u64 = 1203;
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
@@ -259,7 +259,7 @@ fn however_much_went_behind_the_mount_a_scan_says_so_of_all_of_it() {
 
 /// For objects removed before a scan began, this one scan is sufficient.
 #[test]
-fn expiry_scans_no_more_than_once_for_what_goes() {
+fn expiry_scans_at_most_once() {
     let bench = Bench::new();
     let client = bench.client();
     for name in ["one", "two", "three"] {
@@ -301,7 +301,7 @@ fn objects_of_a_moved_archive_stay_in_the_catalogue() {
 }
 
 #[test]
-fn a_new_tier_is_in_no_doubt() {
+fn catalogue_of_a_new_tier_is_not_in_doubt() {
     let scratch = tempfile::tempdir().unwrap();
     let wish = TierDescription::usual(vec![scratch.path().join("archive").into()], None);
     let (home, around) = (scratch.path().join("home"), Bench::new().around);

@@ -446,7 +446,7 @@ fn a_disk_below_that_fails_at_any_call_loses_nothing() {
 
 /// These checks also detect missing data.
 #[test]
-fn lost_write_of_an_archive_is_detected() {
+fn checks_detect_silently_lost_writes() {
     let swept = sweep(EDGES, None, Then::Ends).into_iter().enumerate();
     let unseen: Vec<_> =
         swept.filter(|(_, (call, wrong))| *call == "write" && wrong.is_empty()).collect();

@@ -103,7 +103,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
 
 /// The rest of the directory is surveyed too; otherwise its files would be made a second time.
 #[test]
-fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
+fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     let bench = Bench::new();
     let client = bench.client();
     bench.offline(&client, "one", &noise(1, MIB));
@@ -124,7 +124,7 @@ fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
 
 /// A kill leaves such a file if nameless files are not supported.
 #[test]
-fn a_file_without_a_mark_in_place_of_an_archived_one_is_told_by_a_rebuild() {
+fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     let bench = Bench::new();
     let client = bench.client();
     bench.offline(&client, "file", &noise(1, MIB));
@@ -140,7 +140,7 @@ fn a_file_without_a_mark_in_place_of_an_archived_one_is_told_by_a_rebuild() {
 
 /// Otherwise it would count as changed: the earlier version with the size of the later one.
 #[test]
-fn a_stub_that_cant_be_made_one_of_a_later_version_stays_one_of_the_earlier() {
+fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "f", &noise(3, 2 * MIB)).unwrap();
@@ -184,7 +184,7 @@ fn edit_below_a_mount_that_became_read_only_is_readable() {
 
 /// Otherwise a snapshot from before the scan would have the same number of uses.
 #[test]
-fn a_scan_that_cant_be_counted_on_the_tree_is_not_believed_by_the_next_opening() {
+fn scan_is_not_trusted_if_the_tree_cannot_record_its_open_epoch() {
     let lower = Arc::new(Hindered::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.client().file(Ino::ROOT, "file", &noise(5, MIB)).unwrap();
@@ -196,7 +196,7 @@ fn a_scan_that_cant_be_counted_on_the_tree_is_not_believed_by_the_next_opening()
 }
 
 #[test]
-fn a_tier_that_cant_be_made_leaves_nothing_behind() {
+fn failed_init_leaves_no_files() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     std::fs::create_dir(of("empty")).unwrap();

@@ -119,7 +119,7 @@ fn only_regular_files_are_containers() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_directory_leads_nowhere() {
+fn symlink_in_place_of_a_directory_is_not_followed() {
     let scratch = Scratch::new();
     symlink(&scratch.outside, scratch.place(KIND)).unwrap();
     let archive = DirectoryArchive::open(&scratch.root, TIER).unwrap();
@@ -155,7 +155,7 @@ fn a_link_in_the_place_of_a_directory_leads_nowhere() {
 }
 
 #[test]
-fn settings_of_an_archive_are_files_of_a_bounded_length() {
+fn archive_settings_must_be_a_regular_file_of_bounded_length() {
     let scratch = Scratch::new();
     let (path, told) = (scratch.root.join("archive.toml"), scratch.outside.join("settings"));
     let text = fs::read_to_string(&path).unwrap();
@@ -208,7 +208,7 @@ fn writer_record_must_be_a_file_inside_the_archive() {
 }
 
 #[test]
-fn a_rebuild_tells_of_what_is_no_container() {
+fn rebuild_reports_invalid_containers() {
     for (what, plant) in PLANTED {
         let scratch = Scratch::new();
         fs::create_dir(scratch.place(KIND)).unwrap();

@@ -36,7 +36,7 @@ fn write_below(bench: &Bench, ino: Ino, data: &[u8]) {
 }
 
 #[test]
-fn a_recall_that_outlives_its_file_does_not_reach_the_next_one_of_its_number() {
+fn recall_of_a_removed_file_does_not_write_to_a_reused_inode() {
     // One thread recalls one block after the other.
     let settings = Settings { movers: 1, ahead: 0, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::reusing_numbers()), settings, 1);

@@ -92,7 +92,7 @@ fn all_are_right(fs: &dyn FileSystem) {
 }
 
 #[test]
-fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
+fn replacement_of_a_lost_archive_gets_all_its_copies() {
     let mut twofold = Twofold::new();
     twofold.fill();
     let lost = twofold.home.description.archives[0].id;
@@ -137,7 +137,7 @@ fn empty_again(home: &Home, around: &fslab_tier::Environment) -> Arc<dyn FileSys
 }
 
 #[test]
-fn reattached_archive_keeps_its_place_and_identity() {
+fn refused_replacement_of_an_archive_changes_nothing() {
     let mut twofold = Twofold::new();
     let before = twofold.home.description.clone();
     let [first, second] = [0, 1].map(|number| before.archives[number].id);
@@ -170,7 +170,7 @@ fn raised(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>, Arc<MemoryArchive>) {
 }
 
 #[test]
-fn copies_that_are_missing_are_made_without_the_disk() {
+fn missing_copies_are_made_from_archive_to_archive() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..3 {
@@ -215,7 +215,7 @@ fn copies_that_are_missing_are_made_without_the_disk() {
 }
 
 #[test]
-fn a_scrub_that_ended_in_between_goes_on_where_it_was() {
+fn scrub_records_a_copy_made_by_an_interrupted_scrub() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = bench.offline(&client, "file3", &large());
@@ -234,7 +234,7 @@ fn a_scrub_that_ended_in_between_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_archive_that_takes_no_copy_is_told_once() {
+fn archive_that_accepts_no_copies_is_reported_once() {
     let bench = Bench::new();
     let client = bench.client();
     for name in ["one", "two", "three"] {
@@ -248,7 +248,7 @@ fn an_archive_that_takes_no_copy_is_told_once() {
 }
 
 #[test]
-fn copies_that_nobody_can_look_at_are_told() {
+fn copies_in_an_unattached_archive_are_reported() {
     let twofold = Twofold::new();
     twofold.fill();
     let [first, second] = [0, 1].map(|number| twofold.home.description.archives[number].clone());
@@ -277,7 +277,7 @@ fn copies_that_nobody_can_look_at_are_told() {
 /// The resident bytes are the last ones. They must not be released for a copy that is known to be
 /// damaged.
 #[test]
-fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
+fn file_without_an_intact_copy_is_not_released_until_archived_again() {
     let lose: [fn(&MemoryArchive); 2] = [
         |archive| archive.damage(2 * MIB as usize),
         |archive| {
@@ -303,7 +303,7 @@ fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
 /// An unreadable copy is not damaged. Otherwise the same bytes would be archived again whenever a
 /// disk is unavailable.
 #[test]
-fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
+fn file_with_an_unreadable_copy_is_not_archived_again() {
     let bench = Bench::new();
     let ino = bench.client().file(Ino::ROOT, "file", &large()).unwrap();
     bench.archive(ino, "file").unwrap();
@@ -315,7 +315,7 @@ fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
 
 /// Otherwise the settings of its policy, copies and archives would no longer count.
 #[test]
-fn a_tree_whose_home_is_not_lost_gets_no_other() {
+fn tree_with_an_existing_home_gets_no_second_home() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (tree, around) = (MemFs::default(), Bench::new().around);
@@ -382,7 +382,7 @@ fn move_away(path: &Path) {
 }
 
 #[test]
-fn no_copy_at_all_is_told_by_the_names_of_its_archives() {
+fn scrub_reports_an_unattached_archive_that_has_the_only_copy() {
     let bench = Bench::new();
     let client = bench.client();
     bench.offline(&client, "file", &large());
@@ -470,7 +470,7 @@ fn rebuild_uses_other_archives_if_one_cannot_be_listed() {
 }
 
 #[test]
-fn each_archive_that_is_left_is_read_with_its_own_key() {
+fn each_surviving_archive_is_read_with_its_own_key() {
     let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
     let of = |name: &str| scratch.path().join(name);
     for (name, byte) in [("one.key", 1), ("two.key", 2), ("other.key", 3)] {

@@ -40,7 +40,7 @@ fn gauge(bench: &Bench, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_mount_does_what_its_policy_says_and_expires_what_was_kept_for_long_enough() {
+fn maintenance_applies_the_policy_and_deletes_expired_versions() {
     let scratch = tempfile::tempdir().unwrap();
     let policy = scratch.path().join("policy.toml");
     std::fs::write(&policy, "[[rule]]\naction = 'release'\n").unwrap();
@@ -73,7 +73,7 @@ fn a_mount_does_what_its_policy_says_and_expires_what_was_kept_for_long_enough()
 /// An invalid policy does not prevent the deletion of expired versions. A missing policy is not a
 /// problem.
 #[test]
-fn failures_of_maintenance_are_counted_and_the_rest_is_done() {
+fn maintenance_counts_failures_and_does_the_remaining_work() {
     let scratch = tempfile::tempdir().unwrap();
     let policy = scratch.path().join("policy.toml");
     let bench = bench(&policy, &Arc::default());
@@ -109,7 +109,7 @@ impl FileSystem for Panicking {
 }
 
 #[test]
-fn round_that_panics_is_a_problem_and_later_rounds_go_on() {
+fn panicking_round_counts_as_a_problem_and_later_rounds_run() {
     let (lower, hands) = (Arc::new(Panicking::default()), Arc::new(Hands::default()));
     let bench = Bench::by_clock(lower.clone(), Settings::of(TIER), 1, hands.clone());
     bench.tier.start_maintenance(HOUR).unwrap();

@@ -37,7 +37,7 @@ fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
 }
 
 #[test]
-fn roots_tier_believes_no_mark_that_a_user_can_write() {
+fn roots_tier_ignores_xattrs_that_a_user_can_write() {
     let bench = Bench::new();
     let client = bench.client();
     let secret = bench.offline(&client, "secret", &noise(1, MIB));
@@ -50,7 +50,7 @@ fn roots_tier_believes_no_mark_that_a_user_can_write() {
 }
 
 #[test]
-fn a_users_tier_believes_marks_on_own_files_only() {
+fn users_tier_trusts_xattrs_only_on_the_users_own_files() {
     let bench = own_bench();
     let client = bench.client();
     let secret = client.file(Ino::ROOT, "secret", &noise(2, MIB)).unwrap();
@@ -68,7 +68,7 @@ fn a_users_tier_believes_marks_on_own_files_only() {
 }
 
 #[test]
-fn a_users_tier_leaves_the_files_of_others() {
+fn users_tier_does_not_archive_files_of_other_users() {
     let bench = own_bench();
     let theirs = bench.client().file(Ino::ROOT, "theirs", &noise(3, MIB)).unwrap();
     let refused = bench.archive(theirs, "theirs").unwrap_err().to_string();
@@ -77,7 +77,7 @@ fn a_users_tier_leaves_the_files_of_others() {
 }
 
 #[test]
-fn a_tree_is_marked_by_its_owner_alone() {
+fn tree_xattr_is_accepted_only_from_the_trees_owner() {
     let (lower, mark) = (MemFs::default(), TreeMark::of(TIER));
     let read = |marks: Marks| marks.read_tree(&lower);
     let write = |marks: Marks| marks.write_tree(&lower, &mark);
@@ -95,7 +95,7 @@ fn a_tree_is_marked_by_its_owner_alone() {
 }
 
 #[test]
-fn an_archive_leads_nobody_out_of_its_directory() {
+fn symlinks_in_an_archive_do_not_lead_outside() {
     let directory = tempfile::tempdir().unwrap();
     let (archive, outside) = (directory.path().join("archive"), directory.path().join("outside"));
     std::fs::create_dir(&archive).unwrap();
@@ -123,7 +123,7 @@ fn an_archive_leads_nobody_out_of_its_directory() {
 }
 
 #[test]
-fn a_stub_whose_mark_is_not_believed_is_told_of_by_a_rebuild() {
+fn rebuild_reports_a_stub_with_an_untrusted_xattr() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(4, MIB));

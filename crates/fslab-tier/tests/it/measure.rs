@@ -87,7 +87,7 @@ fn most_memory() -> u64 {
 /// `FSLAB_TIER_FILES` sets another number.
 #[test]
 #[ignore = "a measurement: two million files take minutes and some gigabytes"]
-fn two_million_files() {
+fn two_million_files_are_scanned_and_rebuilt() {
     let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
     let scratch = tempfile::tempdir().unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -214,7 +214,7 @@ pub fn row_of(number: u64) -> ObjectRow {
 /// `FSLAB_TIER_FILES` sets another number.
 #[test]
 #[ignore = "a measurement: two million rows take a minute"]
-fn opening_a_tier_of_two_million_files() {
+fn tier_with_two_million_rows_opens() {
     let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("catalogue.redb");

@@ -185,7 +185,7 @@ fn retired_archive_takes_no_copies_and_is_read() {
 }
 
 #[test]
-fn archive_is_detached_once_others_have_what_it_holds() {
+fn archive_is_detached_only_after_others_have_all_its_copies() {
     use ArchiveUsage::{Active, Detached};
     let world = World::filled();
     let (tier, fs) = world.open();
@@ -232,7 +232,7 @@ fn archive_is_detached_once_others_have_what_it_holds() {
 }
 
 #[test]
-fn detached_archive_can_be_attached_where_it_is_now() {
+fn detached_archive_can_be_attached_at_a_new_path() {
     let world = World::filled();
     let (tier, _fs) = world.open();
     world.ask(&tier, "drain", "first").unwrap();
@@ -277,7 +277,7 @@ fn archive_attached_to_a_running_engine_takes_copies() {
 
 /// A killed drain did not record the copies that it made.
 #[test]
-fn interrupted_drain_goes_on_where_it_was() {
+fn interrupted_drain_resumes() {
     let world = World::filled();
     let id = world.home().description.archives[0].id;
     let (tier, fs) = world.open();
@@ -303,7 +303,7 @@ fn interrupted_drain_goes_on_where_it_was() {
 
 /// The catalogue has the previous path of a renamed file.
 #[test]
-fn renamed_file_names_the_copies_of_a_drain() {
+fn drain_records_its_copies_on_a_renamed_file() {
     let world = World::filled();
     let (tier, fs) = world.open();
     let client = Client::new(&fs);
@@ -320,7 +320,7 @@ fn renamed_file_names_the_copies_of_a_drain() {
 
 /// A new catalogue has no record of any file. This must not mean that no file needs the archive.
 #[test]
-fn lost_catalogue_lets_no_needed_archive_go() {
+fn needed_archive_is_not_detached_after_losing_the_catalogue() {
     let world = World::filled();
     fs::remove_file(world.path("home/catalogue.redb")).unwrap();
     let (tier, _fs) = world.open();
@@ -344,7 +344,7 @@ fn drain_reads_the_copies_that_it_counts() {
 }
 
 #[test]
-fn drained_archive_with_damage_goes_where_others_are_whole() {
+fn damaged_archive_can_be_detached_if_others_have_intact_copies() {
     let world = World::filled();
     let (tier, fs) = world.open();
     world.ask(&tier, "drain", "first").unwrap();
@@ -455,7 +455,7 @@ fn archive_stays_attached_while_a_file_is_archived_to_it() {
 }
 
 #[test]
-fn home_opens_no_detached_archive_and_asks_for_copies_of_active_ones() {
+fn home_opens_no_detached_archive_and_needs_enough_active_ones() {
     use ArchiveUsage::{Detached, Retired};
     let world = World::new();
     let mut home = world.home();

@@ -35,7 +35,7 @@ fn replaced(bench: &Bench, between: impl FnOnce()) {
 
 /// The previous version can be restored too, as in a tier that was not lost.
 #[test]
-fn a_file_that_was_replaced_since_the_tree_comes_back_as_it_was_archived_last() {
+fn file_replaced_after_the_tree_is_rebuilt_as_last_archived() {
     let bench = Bench::new();
     replaced(&bench, || drop(bench.tier.archive_tree(&own_request()).unwrap()));
     let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
@@ -61,7 +61,7 @@ fn a_file_that_was_replaced_since_the_tree_comes_back_as_it_was_archived_last() 
 }
 
 #[test]
-fn each_name_of_a_file_that_was_changed_since_the_tree_has_what_was_archived_last() {
+fn all_hard_links_of_a_changed_file_are_rebuilt_as_last_archived() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "f", &noise(3, 2 * MIB)).unwrap();
@@ -82,7 +82,7 @@ fn each_name_of_a_file_that_was_changed_since_the_tree_has_what_was_archived_las
 }
 
 #[test]
-fn without_a_tree_the_last_version_comes_back_in_whichever_order_archives_tell_of_them() {
+fn rebuild_without_a_tree_uses_the_last_version_in_any_list_order() {
     let bench = Bench::new();
     replaced(&bench, || {});
     for is_backwards in [false, true] {
@@ -106,7 +106,7 @@ fn without_a_tree_the_last_version_comes_back_in_whichever_order_archives_tell_o
 
 /// Its rows are about the lost tree.
 #[test]
-fn a_catalogue_that_is_left_hides_nothing_from_who_makes_the_tree_again() {
+fn old_catalogue_hides_no_file_from_a_rebuild() {
     let bench = Bench::new();
     populate(&bench);
     archive_all(&bench, Ino::ROOT, "");
@@ -127,7 +127,7 @@ fn a_catalogue_that_is_left_hides_nothing_from_who_makes_the_tree_again() {
 }
 
 #[test]
-fn names_that_are_made_by_a_second_rebuild_are_names_of_the_same_file() {
+fn second_rebuild_restores_removed_hard_links() {
     let bench = Bench::new();
     populate(&bench);
     archive_all(&bench, Ino::ROOT, "");
@@ -147,7 +147,7 @@ fn names_that_are_made_by_a_second_rebuild_are_names_of_the_same_file() {
 
 /// Two files of one object would not know that the other needs it.
 #[test]
-fn a_file_that_got_another_name_between_two_rebuilds_is_made_once() {
+fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     let bench = Bench::new();
     let ino = bench.client().file(Ino::ROOT, "f", &noise(4, MIB)).unwrap();
     bench.archive(ino, "f").unwrap();
@@ -169,7 +169,7 @@ fn a_file_that_got_another_name_between_two_rebuilds_is_made_once() {
 /// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
 /// that the tree names. Then their objects are moved.
 #[test]
-fn two_files_that_are_versions_of_one_come_back_as_two() {
+fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let request = own_request();
@@ -202,7 +202,7 @@ fn two_files_that_are_versions_of_one_come_back_as_two() {
 
 /// Failures are reported together with the rest of the report.
 #[test]
-fn a_file_in_the_place_of_a_directory_stays_as_it_is() {
+fn rebuild_keeps_a_file_in_place_of_a_directory() {
     let bench = Bench::new();
     let client = bench.client();
     let directory = client.mkdir(Ino::ROOT, "d").unwrap();
@@ -336,7 +336,7 @@ impl FileSystem for Watched {
 
 /// A program that opened it earlier would read zeros for as long as it is open.
 #[test]
-fn nobody_sees_an_undeleted_file_before_it_is_whole() {
+fn undeleted_file_is_invisible_until_complete() {
     let lower = Arc::new(Watched::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();

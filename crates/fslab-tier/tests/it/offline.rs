@@ -62,7 +62,7 @@ fn a_write_recalls_the_blocks_at_its_edges_only() {
 }
 
 #[test]
-fn growing_and_shrinking_keep_what_is_elsewhere_and_show_zeros_behind_it() {
+fn resizing_keeps_offline_blocks_and_reads_zeros_past_the_old_end() {
     let bench = Bench::new();
     let client = bench.client();
     let mut data = noise(4, 5 * MIB + 100);
@@ -83,7 +83,7 @@ fn growing_and_shrinking_keep_what_is_elsewhere_and_show_zeros_behind_it() {
 }
 
 #[test]
-fn truncation_to_a_border_recalls_nothing_and_old_bytes_never_come_back() {
+fn truncation_at_a_block_border_recalls_nothing_and_drops_old_bytes() {
     let mut bench = Bench::new();
     let ino;
     {
@@ -103,7 +103,7 @@ fn truncation_to_a_border_recalls_nothing_and_old_bytes_never_come_back() {
 }
 
 #[test]
-fn offline_bytes_are_data_and_holes_are_holes() {
+fn seek_reports_offline_blocks_as_data_and_holes_as_holes() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &noise(6, MIB)).unwrap();
@@ -140,7 +140,7 @@ fn punching_recalls_edges_and_leaves_zeros() {
 }
 
 #[test]
-fn ranges_are_moved_only_once_all_of_a_file_is_here() {
+fn collapse_range_recalls_the_whole_file_first() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(18, 3 * MIB);
@@ -154,7 +154,7 @@ fn ranges_are_moved_only_once_all_of_a_file_is_here() {
 }
 
 #[test]
-fn copies_of_ranges_are_right_where_both_are_elsewhere() {
+fn copy_between_two_offline_files_is_correct() {
     let bench = Bench::new();
     let client = bench.client();
     let (from, mut to) = (noise(9, 4 * MIB), noise(10, 6 * MIB));
@@ -216,7 +216,7 @@ fn edit_below_the_mount_is_kept() {
 }
 
 #[test]
-fn a_stub_that_was_copied_fails_closed() {
+fn copied_stub_cannot_be_opened() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(13, 2 * MIB));
@@ -232,7 +232,7 @@ fn a_stub_that_was_copied_fails_closed() {
 }
 
 #[test]
-fn the_mark_is_neither_shown_nor_set_through_the_mount() {
+fn residency_xattr_is_hidden_and_protected_in_the_mount() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(14, MIB));
@@ -244,7 +244,7 @@ fn the_mark_is_neither_shown_nor_set_through_the_mount() {
 }
 
 #[test]
-fn a_time_set_by_hand_does_not_make_a_file_changed() {
+fn setting_the_modification_time_does_not_mark_a_file_changed() {
     let mut bench = Bench::new();
     {
         let client = bench.client();
@@ -293,7 +293,7 @@ fn waiting_for_a_stalled_archive_is_interruptible() {
 }
 
 #[test]
-fn patience_that_ends_answers_what_the_tree_says() {
+fn recall_timeout_returns_the_configured_error() {
     let settings = Settings {
         patience: Some(std::time::Duration::from_millis(20)),
         late: Errno::AGAIN,

@@ -86,7 +86,7 @@ fn written_file_stays_changed_after_close() {
 /// A write within one tick of the clock would leave the same time. The file's time is in the
 /// future, so that it is recent even in a slow test.
 #[test]
-fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
+fn writable_open_of_a_recently_modified_file_marks_it_changed() {
     let bench = Bench::new();
     let soon = SystemTime::now() + Duration::from_secs(3600);
     let ino = archived(&bench, soon.into());
@@ -124,7 +124,7 @@ fn edit_below_the_mount_after_a_kill_is_kept() {
 
 /// A kill during this check: the check is repeated, and the time is restored all the same.
 #[test]
-fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
+fn check_repeated_after_a_kill_restores_mtime_and_stays_changed() {
     let mut bench = Bench::new();
     let data = noise(70, 2 * MIB);
     let ino = killed_in_a_recall(&mut bench, &data);
@@ -250,7 +250,7 @@ pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
 
 /// A policy archives in advance only while the file system is at least as full as `premigrate`.
 #[test]
-fn a_policy_archives_from_a_share_on() {
+fn policy_archives_in_advance_above_the_premigrate_watermark() {
     let bench =
         Bench::over(Arc::new(MemFs::new(fslab_vfs::Capacity { bytes: 10 * MIB, inodes: 100 })));
     let client = bench.client();
@@ -312,7 +312,7 @@ impl FileSystem for Failing {
 }
 
 #[test]
-fn an_opening_that_fails_at_its_end_leaves_nothing_open() {
+fn failed_open_leaks_no_handle_and_no_lookup_count() {
     let lower = Arc::new(Failing::default());
     let bench = Bench::over(lower.clone());
     let ino = archived(&bench, LONG_AGO);

@@ -146,7 +146,7 @@ fn told(bench: &Bench, command: &Command) -> Vec<Event> {
 }
 
 #[test]
-fn files_that_nobody_may_write_to_go_and_come_back() {
+fn files_with_any_permissions_are_released_and_recalled() {
     for mode in [0o400, 0o200, 0] {
         let (lower, bench) = Ordinary::bench();
         let data = noise(64, MIB);
@@ -178,7 +178,7 @@ fn offline_file_that_became_read_only_is_readable() {
 
 /// A caller that asks for the attributes meanwhile waits for the end of this moment.
 #[test]
-fn nobody_sees_that_an_owner_gives_himself_leave() {
+fn temporary_owner_permissions_are_never_shown() {
     let (lower, bench) = Ordinary::bench();
     let ino = lower.file(Ino::ROOT, "file", &noise(66, MIB), (OWNER, 0o400));
     let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
@@ -200,7 +200,7 @@ fn nobody_sees_that_an_owner_gives_himself_leave() {
 
 /// Files of other users in the tree, with various permissions for its owner.
 #[test]
-fn files_and_directories_of_others_stand_in_nobodys_way() {
+fn files_and_directories_of_other_users_do_not_interfere() {
     let (lower, bench) = Ordinary::bench();
     lower.file(Ino::ROOT, "a private one", b"theirs", (OTHER, 0o600));
     let listed = lower.directory("b listed", (OTHER, 0o744));
@@ -226,7 +226,7 @@ fn files_and_directories_of_others_stand_in_nobodys_way() {
 
 /// The files may still exist.
 #[test]
-fn files_in_a_directory_that_was_closed_keep_their_objects() {
+fn files_in_a_now_inaccessible_directory_keep_their_objects() {
     let (lower, bench) = Ordinary::bench();
     let directory = lower.directory("shared", (OWNER, 0o700));
     let data = noise(68, MIB);
@@ -242,7 +242,7 @@ fn files_in_a_directory_that_was_closed_keep_their_objects() {
 
 /// No scan has seen the file at its new place.
 #[test]
-fn a_file_that_was_moved_into_a_directory_which_was_closed_then_keeps_its_object() {
+fn file_moved_into_a_now_inaccessible_directory_keeps_its_object() {
     let (lower, bench) = Ordinary::bench();
     let directory = lower.directory("shared", (OWNER, 0o700));
     let data = noise(71, MIB);
@@ -277,7 +277,7 @@ fn a_file_that_was_given_to_another_user_keeps_its_object() {
 }
 
 #[test]
-fn marks_on_files_of_others_keep_nothing_from_expiring() {
+fn xattrs_on_files_of_other_users_do_not_prevent_expiry() {
     let (lower, bench) = Ordinary::bench();
     let theirs = lower.file(Ino::ROOT, "theirs", b"theirs", (OTHER, 0o644));
     let name = Marks::Own(OWNER).residency_name();

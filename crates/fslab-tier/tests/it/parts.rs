@@ -62,7 +62,7 @@ fn are_whole(bench: &Bench, lower: Arc<dyn FileSystem>, numbers: impl IntoIterat
 }
 
 #[test]
-fn lost_member_of_a_bundle_is_repaired_from_another_copy() {
+fn rebuild_restores_a_missing_member_and_keeps_existing_files() {
     let bench = two_copies();
     let client = bench.client();
     for number in 0..4 {
@@ -141,7 +141,7 @@ fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
 
 /// A copy that was cut off is used for repairs, but does not shorten other copies.
 #[test]
-fn a_copy_that_was_cut_off_shortens_no_other() {
+fn truncated_copy_does_not_shorten_other_copies() {
     let bench = two_copies();
     bundled(&bench, 4);
     let (first, last) = (place_of(&bench, 0), place_of(&bench, 3));
@@ -179,7 +179,7 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
 
 /// For example on a full disk. The bytes before the cut are kept, even in the last chunk.
 #[test]
-fn of_copies_that_are_all_cut_off_what_they_have_stays() {
+fn scrub_keeps_all_bytes_of_truncated_copies() {
     let bench = two_copies();
     bundled(&bench, 4);
     let (first, last) = (place_of(&bench, 0), place_of(&bench, 3));
@@ -218,7 +218,7 @@ fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Ve
 /// A malicious archive can't make the containers of another one grow, whether they are intact or
 /// not.
 #[test]
-fn a_list_that_somebody_made_up_fills_no_other_archive() {
+fn forged_list_does_not_enlarge_other_copies() {
     for more in [16 << 20, 100 << 20] {
         let bench = two_copies();
         bundled(&bench, 4);

@@ -80,7 +80,7 @@ fn released_file_is_poison_below_to_its_last_byte() {
 /// The end of a file is shared with a source that ends there too. If this is refused, it is
 /// written.
 #[test]
-fn all_is_freed_but_an_end_that_cant_be_shared() {
+fn release_frees_all_bytes_except_an_unshareable_tail() {
     for (size, clones, tail) in [
         (10 * MIB, u64::MAX, 0),
         (10 * MIB + 100, u64::MAX, 0),
@@ -103,7 +103,7 @@ fn all_is_freed_but_an_end_that_cant_be_shared() {
 
 /// If blocks can't be shared, the setting has no effect.
 #[test]
-fn nothing_is_kept_for_poison_where_blocks_cant_be_shared() {
+fn poison_takes_no_space_where_blocks_cannot_be_shared() {
     let free_bytes = [false, true].map(|poison| {
         let lower = Cloning::refusing(Arc::new(MemFs::default()), 0, Errno::OPNOTSUPP);
         let bench = Bench::with(lower, Settings { poison, ..Settings::of(TIER) }, 1);
@@ -204,7 +204,7 @@ const DEEDS: [Deed; 12] = [
 ];
 
 #[test]
-fn changes_below_are_told_from_poison_and_stay() {
+fn changes_below_are_distinguished_from_poison_and_kept() {
     for (Deed { what, size, below, expected }, archives_first) in
         DEEDS.into_iter().flat_map(|deed| [(deed.copied(), false), (deed, true)])
     {
@@ -304,7 +304,7 @@ fn poison_is_data_to_programs_and_recalled_zeros_are_holes_again() {
 
 /// Bytes in the archive that equal poison are data.
 #[test]
-fn file_that_holds_the_text_goes_and_comes_back() {
+fn file_that_contains_poison_text_survives_release_and_recall() {
     let bench = bench();
     let data = [text(MIB), vec![0; MIB as usize], text(700)].concat();
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -313,7 +313,7 @@ fn file_that_holds_the_text_goes_and_comes_back() {
 }
 
 #[test]
-fn holes_and_poison_live_together() {
+fn files_released_as_holes_and_as_poison_coexist() {
     let lower = Cloning::refusing(Arc::new(MemFs::default()), 0, Errno::OPNOTSUPP);
     let mut bench = poisoning(lower.clone());
     let data = noise(16, 4 * MIB + 100);
@@ -378,7 +378,7 @@ fn poison_can_be_turned_off() {
 
 /// Readers of a read-only tree see changes made below, including zeros.
 #[test]
-fn read_only_tier_tells_changes_from_poison() {
+fn read_only_tier_distinguishes_changes_from_poison() {
     let mut bench = bench();
     let data = noise(19, 2 * MIB + 9);
     let ino = bench.offline(&bench.client(), "file", &data);

@@ -180,7 +180,7 @@ fn newly_archived_files_are_released_if_space_is_short() {
 }
 
 #[test]
-fn a_file_of_several_names_counts_once() {
+fn hard_linked_file_counts_once() {
     let (_, bench) = Watched::bench(10 * MIB);
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "large", &noise(4, MIB)).unwrap();
@@ -221,7 +221,7 @@ fn freed_space_is_counted_in_blocks_not_length() {
 
 /// One run releases more files than it remembers at a time.
 #[test]
-fn however_many_files_may_go_all_are_counted() {
+fn policy_counts_any_number_of_releasable_files() {
     const FILES: u64 = 100_001;
     let memory = MemFs::new(Capacity { bytes: FILES * 4096, inodes: FILES + 10 });
     let bench = Bench::over(Arc::new(memory));
@@ -240,7 +240,7 @@ fn however_many_files_may_go_all_are_counted() {
 
 /// A file that is in use, or belongs to another user, is not a problem.
 #[test]
-fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
+fn busy_and_foreign_files_are_counted_but_not_reported_as_problems() {
     let lower = Arc::new(MemFs::default());
     give(&*lower, Ino::ROOT, OWNER);
     let bench = Bench::of(lower, Settings::of(TIER), Marks::Own(OWNER));
@@ -266,7 +266,7 @@ fn files_in_use_and_those_of_others_are_counted_and_no_problem() {
 
 /// The space that a run has freed may be used by others while it archives.
 #[test]
-fn file_in_use_counts_once_though_its_release_is_tried_again() {
+fn busy_file_counts_once_even_if_its_release_is_retried() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let client = bench.client();
     let open = used(&client, "open", &noise(1, MIB), 100);
@@ -286,7 +286,7 @@ fn file_in_use_counts_once_though_its_release_is_tried_again() {
 }
 
 #[test]
-fn a_small_file_goes_by_whichever_of_its_names_is_met_last() {
+fn small_hard_linked_file_is_released_by_the_rule_of_its_last_name() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "a", &noise(11, 5000)).unwrap();
@@ -313,7 +313,7 @@ fn file_edited_below_the_mount_is_archived_again() {
 
 /// A failure is a problem of that file only. A scan then finds no object unneeded.
 #[test]
-fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
+fn unreadable_inode_is_reported_and_other_files_are_processed() {
     let (lower, bench) = Watched::bench(100 * MIB);
     let client = bench.client();
     let [_, bad, _] =
@@ -368,7 +368,7 @@ fn possibly_pinned_file_stays() {
 
 /// The rule may require that the file is kept.
 #[test]
-fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
+fn file_with_an_unreadable_rule_xattr_is_skipped_and_reported() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let ino = bench.client().file(Ino::ROOT, "file", &noise(12, MIB)).unwrap();
     let rules = format!("[[rule]]\naction = 'keep'\nxattrs = ['user.keep']\n{RELEASE}");

@@ -123,7 +123,7 @@ fn set_id_bits_and_capabilities_survive_release_and_recall() {
 }
 
 #[test]
-fn bytes_of_a_program_whose_capabilities_would_be_lost_stay() {
+fn file_is_not_released_if_its_capabilities_would_be_lost() {
     let (lower, bench) = Strict::bench();
     let data = noise(91, 2 * MIB);
     let ino = privileged(&bench, &data);
@@ -139,7 +139,7 @@ type Taking = fn(&Client<'_>, Ino) -> Result<()>;
 
 /// A removal of privileges during a recall waits for the block, and takes effect after it.
 #[test]
-fn rights_that_are_taken_away_during_a_recall_do_not_come_back() {
+fn privileges_removed_during_a_recall_stay_removed() {
     let (lower, bench) = Strict::bench();
     let data = noise(92, MIB);
     let ino = privileged(&bench, &data);

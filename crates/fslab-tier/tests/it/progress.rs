@@ -45,7 +45,7 @@ fn is_problem(event: &Event) -> bool {
 }
 
 #[test]
-fn a_scrub_tells_what_is_damaged_before_it_reads_on() {
+fn scrub_reports_damage_before_it_continues() {
     let (bench, hands) = bench();
     let faults = bench.archives[0].faults();
     faults.flips.store(true, Ordering::SeqCst);
@@ -93,7 +93,7 @@ fn a_scrub_keeps_to_its_rate() {
 }
 
 #[test]
-fn a_scan_tells_what_is_damaged_while_it_walks() {
+fn scan_reports_damage_while_it_walks() {
     let (bench, _hands) = bench();
     let below = Client::new(&*bench.lower);
     for name in ["file1", "file2"] {
@@ -109,7 +109,7 @@ fn a_scan_tells_what_is_damaged_while_it_walks() {
 }
 
 #[test]
-fn however_many_files_are_gone_a_scan_finds_them_all() {
+fn scan_finds_any_number_of_removed_files() {
     let bench = Bench::new();
     let client = bench.client();
     for number in 0..1200 {

@@ -22,7 +22,7 @@ fn bench(settings: Settings) -> (Bench, Arc<Hands>) {
 }
 
 #[test]
-fn pieces_go_when_those_before_them_would_have_gone_at_the_rate() {
+fn rate_limit_delays_each_piece_until_earlier_ones_fit_the_rate() {
     let hands = Arc::new(Hands::default());
     let clock: Arc<dyn Clock> = hands.clone();
     assert!(RateLimit::new(0, &clock).is_none());
@@ -88,7 +88,7 @@ impl Order for Backwards {
 }
 
 #[test]
-fn recalls_come_in_the_order_that_is_plugged_in_by_what_archives_say_of_positions() {
+fn recalls_follow_a_custom_order_of_archive_positions() {
     let order = Arc::new(Backwards::default());
     let (bench, _) = bench(Settings { order: order.clone(), ..Settings::of(TIER) });
     let client = bench.client();
@@ -115,7 +115,7 @@ fn recalls_come_in_the_order_that_is_plugged_in_by_what_archives_say_of_position
 }
 
 #[test]
-fn archiving_and_a_run_of_recalls_take_the_time_that_their_limits_ask_for() {
+fn archiving_and_bulk_recalls_respect_their_rate_limits() {
     let (bench, hands) = bench(Settings { archive_rate: 2 * MIB, ..Settings::of(TIER) });
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &noise(92, 3 * MIB)).unwrap();

@@ -56,7 +56,7 @@ fn slow() -> Bench {
 
 /// This holds whether blocks were waited for, or were resident before they were read.
 #[test]
-fn sequential_reader_finds_its_blocks_requested() {
+fn blocks_are_requested_ahead_of_a_sequential_reader() {
     let bench = slow();
     let client = bench.client();
     let data = noise(1, BLOCKS * MIB);
@@ -118,7 +118,7 @@ fn random_reader_recalls_only_the_blocks_that_it_reads() {
 /// Only reads of programs count: a program that writes at various offsets is not a sequential
 /// reader.
 #[test]
-fn nothing_is_recalled_ahead_of_who_writes() {
+fn no_blocks_are_recalled_ahead_of_a_writer() {
     let bench = slow();
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(4, BLOCKS * MIB));
@@ -147,7 +147,7 @@ fn read_in_order(client: &Client<'_>, ino: Ino, pause: Duration) -> (f64, usize)
 
 #[test]
 #[ignore = "a measurement: 64 MiB from an archive that takes 20 ms for each read"]
-fn a_sequential_reader_of_a_slow_archive() {
+fn measure_sequential_reads_from_a_slow_archive() {
     for (ahead, pause_ms) in [(0, 0), (4, 0), (16, 0), (0, 4), (4, 4)] {
         let settings = Settings { ahead, ..Settings::of(TIER) };
         let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);

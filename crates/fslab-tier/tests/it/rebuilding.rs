@@ -16,7 +16,7 @@ use crate::parts::empty_tree;
 use crate::support::{Bench, MIB, TIER, TRUST, noise};
 
 #[test]
-fn a_lost_catalogue_is_found_in_the_tree() {
+fn scan_restores_a_lost_catalogue_from_the_tree() {
     let mut bench = Bench::new();
     {
         let client = bench.client();
@@ -167,7 +167,7 @@ fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
 }
 
 #[test]
-fn a_tree_is_made_again_from_an_archive_alone() {
+fn tree_is_rebuilt_from_an_archive_alone() {
     let bench = Bench::new();
     populate(&bench);
     archive_all(&bench, Ino::ROOT, "");
@@ -187,7 +187,7 @@ fn a_tree_is_made_again_from_an_archive_alone() {
 }
 
 #[test]
-fn files_that_are_younger_than_the_tree_come_back_and_newer_data_stays() {
+fn files_newer_than_the_tree_are_rebuilt_and_existing_ones_kept() {
     let bench = Bench::new();
     let client = bench.client();
     let old = client.file(Ino::ROOT, "old", &noise(40, MIB)).unwrap();
@@ -262,7 +262,7 @@ impl FileSystem for Moving {
 }
 
 #[test]
-fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
+fn file_moved_during_a_scan_is_not_recorded_as_removed() {
     let lower = Arc::new(Moving::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
@@ -295,7 +295,7 @@ fn a_file_that_moves_during_a_scan_is_not_taken_for_gone() {
 /// An object that is in transit during the walk may be recorded in a file only after the walk has
 /// passed it.
 #[test]
-fn a_tree_is_older_than_what_is_on_its_way() {
+fn archived_tree_is_older_than_pending_objects() {
     let bench = Bench::new();
     let client = bench.client();
     bench.offline(&client, "file", &noise(60, MIB));

@@ -117,7 +117,7 @@ fn errors_of_a_lost_server_or_disk_make_an_archive_unavailable() {
 }
 
 #[test]
-fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
+fn archive_is_not_reopened_while_an_upload_is_in_progress() {
     let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
     let (root, aside) = (scratch.path().join("archive"), scratch.path().join("aside"));
     DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
@@ -145,7 +145,7 @@ fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
 }
 
 #[test]
-fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
+fn disk_error_makes_an_archive_unavailable_only_if_it_is_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("archive");
     DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
@@ -162,7 +162,7 @@ fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
 }
 
 #[test]
-fn of_a_directory_that_is_gone_nothing_is_missing_and_nothing_is_removed() {
+fn missing_archive_directory_fails_lists_and_deletions() {
     let scratch = tempfile::tempdir().unwrap();
     let (root, id) = (scratch.path().join("archive"), Id([5; 16]));
     DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
@@ -200,7 +200,7 @@ fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
 }
 
 #[test]
-fn damage_is_told_wherever_the_archive_goes_away_that_would_mend_it() {
+fn damage_is_reported_or_repaired_if_the_other_archive_disappears() {
     for reads in 0.. {
         let scrubbed = scrubbed_with_a_damaged_copy(reads);
         let is_told = scrubbed.damaged.len() as u64 + scrubbed.repaired;

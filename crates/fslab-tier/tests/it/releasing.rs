@@ -38,7 +38,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
 }
 
 #[test]
-fn users_of_a_file_do_not_wait_for_archives_that_a_release_asks() {
+fn release_that_queries_archives_does_not_block_users_of_the_file() {
     let (bench, data) = (Bench::new(), noise(90, 2 * MIB));
     let (fs, client) = (&*bench.fs, bench.client());
     let ino = client.file(Ino::ROOT, "file", &data).unwrap();
@@ -101,7 +101,7 @@ impl FileSystem for Asked {
 
 /// The archives also have the new version, but they were asked about the old one.
 #[test]
-fn file_archived_anew_during_its_release_stays() {
+fn file_archived_again_during_its_release_is_not_released() {
     let lower = Arc::new(Asked::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.client().file(Ino::ROOT, "file", &noise(91, MIB)).unwrap();
@@ -122,7 +122,7 @@ fn file_archived_anew_during_its_release_stays() {
 }
 
 #[test]
-fn holes_of_any_size_are_found_at_once() {
+fn release_skips_large_holes_with_few_seeks() {
     let lower = Arc::new(Asked::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
@@ -143,7 +143,7 @@ fn holes_of_any_size_are_found_at_once() {
 
 /// A residency can't name more runs.
 #[test]
-fn of_many_pieces_as_many_go_as_can_be_written_down() {
+fn release_frees_only_as_many_runs_as_a_residency_can_hold() {
     const PIECES: u64 = 140;
     let bench = Bench::new();
     let client = bench.client();
@@ -218,7 +218,7 @@ fn change_at_the_end_of_a_large_file_stays() {
 }
 
 #[test]
-fn data_in_an_archived_hole_is_no_part_of_the_archive() {
+fn data_written_to_an_archived_hole_is_not_released() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &[]).unwrap();

@@ -28,7 +28,7 @@ fn gathered(bench: &Bench, deed: impl FnOnce()) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_goes_while_it_waits_for_others_leaves_no_object() {
+fn file_removed_while_waiting_for_its_bundle_leaves_no_object() {
     let bench = Bench::new();
     let client = bench.client();
     client.file(Ino::ROOT, "file", &contents(1)).unwrap();
@@ -39,7 +39,7 @@ fn a_file_that_goes_while_it_waits_for_others_leaves_no_object() {
 
 /// The previous version is recorded as removed with its name. The later one does not replace it.
 #[test]
-fn a_version_that_comes_behind_its_file_leaves_the_one_before_removed() {
+fn version_archived_after_removal_keeps_the_previous_one_removed() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &contents(1)).unwrap();
@@ -55,7 +55,7 @@ fn a_version_that_comes_behind_its_file_leaves_the_one_before_removed() {
 
 /// The path that it was archived from no longer leads to it.
 #[test]
-fn a_file_that_changes_under_another_name_leaves_no_object() {
+fn file_changed_and_renamed_during_archiving_leaves_no_object() {
     type Deed = fn(&Bench, Ino);
     let change = |bench: &Bench, ino| {
         let client = bench.client();

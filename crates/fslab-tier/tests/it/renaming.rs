@@ -94,7 +94,7 @@ fn rename_twice(fs: &TierFs, parent: Ino, name: &str) {
 }
 
 #[test]
-fn a_scan_ends_though_a_file_gets_another_name_whenever_it_is_looked_at() {
+fn scan_ends_even_if_a_file_is_renamed_at_every_access() {
     let (lower, bench) = Restless::bench();
     let ino = bench.offline(&bench.client(), "file", &noise(95, MIB));
     let (fs, mut left) = (Arc::clone(&bench.fs), 1000);
@@ -111,7 +111,7 @@ fn a_scan_ends_though_a_file_gets_another_name_whenever_it_is_looked_at() {
 }
 
 #[test]
-fn a_directory_that_gets_other_names_again_and_again_is_walked_once_more() {
+fn repeatedly_renamed_directory_is_walked_only_once_more() {
     let (lower, bench) = Restless::bench();
     let client = bench.client();
     let outer = client.mkdir(Ino::ROOT, "outer").unwrap();
@@ -143,7 +143,7 @@ fn states(bench: &Bench) -> Vec<ObjectState> {
 
 /// A file moves from a directory not yet walked to one already walked.
 #[test]
-fn nothing_is_taken_for_unneeded_where_a_new_name_is_not_found() {
+fn scan_fails_if_a_renamed_file_cannot_be_found() {
     let (lower, bench) = Restless::bench();
     let (client, data) = (bench.client(), noise(96, MIB));
     let mut places = ["last", "first"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());

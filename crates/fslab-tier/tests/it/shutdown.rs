@@ -27,7 +27,7 @@ fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T 
 
 /// The process may end before the time is restored, and the next one could not notice this.
 #[test]
-fn a_block_that_comes_behind_the_end_stays_where_it_is() {
+fn block_that_arrives_after_shutdown_is_discarded() {
     let mut bench = Bench::new();
     let data = noise(100, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -65,7 +65,7 @@ fn archiving_after_shutdown_leaves_no_object() {
 
 /// Its name would not be durable, though the shutdown was orderly.
 #[test]
-fn nothing_is_undeleted_behind_the_end() {
+fn undelete_after_shutdown_creates_no_file() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(103, MIB));
     bench.client().unlink(Ino::ROOT, "file").unwrap();
@@ -80,7 +80,7 @@ fn nothing_is_undeleted_behind_the_end() {
 /// There are more runs than its xattr can hold. Recalled blocks are dropped, and the shutdown is
 /// orderly.
 #[test]
-fn a_changed_file_in_many_pieces_is_left_in_order_at_the_end() {
+fn shutdown_is_clean_for_a_changed_file_with_too_many_runs() {
     const PIECES: u64 = 150;
     let settings = Settings { ahead: 0, ..Settings::of(TIER) };
     let mut bench = Bench::with(Arc::new(MemFs::default()), settings, 1);

@@ -19,7 +19,7 @@ fn sparse(bench: &Bench, size: u64, data: &[u8]) -> Ino {
 
 /// Any user may make such a file at no cost.
 #[test]
-fn a_file_of_nothing_but_holes_is_not_archived_where_they_take_much() {
+fn file_with_too_many_holes_is_not_archived() {
     let bench = Bench::new();
     let ino = sparse(&bench, 400 * GIB, b"end");
     let refused = bench.archive(ino, "file").unwrap_err().to_string();
@@ -31,7 +31,7 @@ fn a_file_of_nothing_but_holes_is_not_archived_where_they_take_much() {
 
 /// Its table exceeds the part that is kept in memory.
 #[test]
-fn a_file_of_many_blocks_goes_and_comes_back() {
+fn file_of_many_blocks_is_released_and_recalled() {
     let bench = Bench::new();
     let data = noise(99, 2 * MIB + 5);
     let ino = sparse(&bench, 40 * GIB, &data);

@@ -166,7 +166,7 @@ impl Shelf {
 
 /// Only seven recalls: the eighth would be the turn of the oldest one.
 #[test]
-fn a_bundle_is_read_once_in_its_order_however_its_files_are_asked_for() {
+fn bundle_is_read_once_in_order_for_any_order_of_requests() {
     let shelf = Shelf::new();
     shelf.archive.hold();
     std::thread::scope(|scope| {

@@ -193,7 +193,7 @@ fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
 
 /// The next open examines the file again, and later syncs are reliable.
 #[test]
-fn a_file_of_which_a_sync_failed_is_as_good_as_before_once_it_was_closed() {
+fn file_can_be_synced_again_after_a_failed_sync_and_a_close() {
     let (lower, mut bench) = lossy();
     let (mut data, other) = (noise(303, 2 * MIB), noise(304, MIB));
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -234,7 +234,7 @@ fn truncated_blocks_stay_gone_after_a_power_cut() {
 
 /// A program opened the file for synchronous writes.
 #[test]
-fn holes_and_copies_of_who_writes_synchronously_are_durable() {
+fn synchronous_hole_punches_and_copies_are_durable() {
     for copies in [false, true] {
         let (lower, mut bench) = lossy();
         let (data, other) = (noise(307, 3 * MIB), noise(308, MIB));
@@ -266,7 +266,7 @@ fn holes_and_copies_of_who_writes_synchronously_are_durable() {
 
 /// The time shows changes behind the mount while the file is in use.
 #[test]
-fn a_time_that_a_program_sets_hides_no_change_behind_the_mount() {
+fn setting_a_time_does_not_hide_a_change_made_below_the_mount() {
     let (_, bench) = lossy();
     let ino = bench.client().file(Ino::ROOT, "file", &noise(309, 2 * MIB)).unwrap();
     bench.archive(ino, "file").unwrap();

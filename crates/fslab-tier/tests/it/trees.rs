@@ -43,7 +43,7 @@ impl Identities for Meddling {
 /// The identity of the container is made before the version's sequence, that of the object after
 /// it.
 #[test]
-fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
+fn tree_is_older_than_a_numbered_object_not_yet_in_the_catalogue() {
     for bundled in [0, 64 << 10] {
         let bench = Bench::new();
         let meddling =
@@ -67,7 +67,7 @@ fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
 }
 
 #[test]
-fn a_tree_is_made_again_as_it_was_at_some_time() {
+fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     let bench = Bench::new();
     let client = bench.client();
     let put = |name: &str, seed| {
@@ -225,7 +225,7 @@ impl FileSystem for Unreadable {
 }
 
 #[test]
-fn a_file_of_which_an_xattr_cant_be_read_is_in_the_tree_all_the_same() {
+fn file_with_an_unreadable_xattr_is_in_the_archived_tree() {
     let bench = Bench::over(Arc::new(Unreadable::default()));
     let client = bench.client();
     for (name, xattr) in [("one", "user.broken"), ("two", "user.gone")] {
@@ -278,7 +278,7 @@ fn two_trees(archives: u8) -> Bench {
 }
 
 #[test]
-fn a_tree_that_is_damaged_in_one_archive_is_taken_from_the_other() {
+fn tree_damaged_in_one_archive_is_read_from_the_other() {
     for damaged in 0..2 {
         let bench = two_trees(2);
         damage_last_tree(&bench.archives[damaged]);
@@ -304,7 +304,7 @@ fn damaged_last_tree_is_reported_and_the_previous_one_used() {
 }
 
 #[test]
-fn a_tree_that_is_not_what_was_written_is_none() {
+fn tree_that_fails_verification_is_discarded() {
     let bench = two_trees(1);
     let containers = bench.archives[0].containers();
     bench.archives[0].faults().flips.store(true, Ordering::SeqCst);
@@ -318,7 +318,7 @@ fn a_tree_that_is_not_what_was_written_is_none() {
 /// The clock was ahead at first. Later the catalogue was lost, and with it the last sequence
 /// number.
 #[test]
-fn later_versions_and_trees_are_later_whatever_the_clock_says_and_though_the_catalogue_is_lost() {
+fn version_order_survives_a_clock_set_back_and_a_lost_catalogue() {
     for has_scanned in [true, false] {
         let mut bench = Bench::new();
         bench.dates.0.store(400 * 24 * 3600, Ordering::SeqCst);

@@ -112,7 +112,7 @@ fn usual() -> Settings {
 }
 
 #[test]
-fn an_archive_that_comes_later_is_used_without_another_mount() {
+fn archive_that_appears_later_is_used_without_remounting() {
     let (late, ino) = Late::with_a_file(usual());
     let states = late.tier.archive_states().unwrap();
     assert_eq!(states[0].away.as_deref(), Some("/a0: is not there"));
@@ -130,7 +130,7 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
 }
 
 #[test]
-fn another_archive_in_the_place_of_one_that_is_away_is_not_taken_for_it() {
+fn different_archive_at_the_path_of_an_unavailable_one_is_refused() {
     let hands = Arc::new(Hands::default());
     let (other, place) = (MemoryArchive::new(Id([9; 16]), "other"), Arc::default());
     let opener = opener(&Arc::new(other), &place);
@@ -144,7 +144,7 @@ fn another_archive_in_the_place_of_one_that_is_away_is_not_taken_for_it() {
 }
 
 #[test]
-fn an_archive_that_is_away_takes_no_copies_and_the_next_one_does() {
+fn copies_go_to_the_next_archive_if_one_is_unavailable() {
     let late = Late::new(usual(), |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     assert!(matches!(late.archive(ino).unwrap(), Archived::Now { .. }));
@@ -201,7 +201,7 @@ fn objects_on_an_unavailable_archive_stay_in_the_catalogue() {
 }
 
 #[test]
-fn a_changed_file_whose_other_bytes_are_away_holds_up_no_other() {
+fn archiving_fails_if_offline_blocks_of_a_file_are_unavailable() {
     let (late, ino) = Late::with_a_file(usual());
     late.write(ino, &noise(3, MIB));
     assert!(matches!(late.archive(ino), Err(Error::NoCopy { .. })));
@@ -273,7 +273,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
 }
 
 #[test]
-fn pauses_grow_and_end_when_somebody_else_finds_it() {
+fn retry_pauses_grow_and_end_when_the_archive_is_found() {
     let mut ino = Ino::ROOT;
     // The file has one block, so there are no other attempts.
     let late = Late::new(usual(), |bench| {
@@ -298,7 +298,7 @@ fn pauses_grow_and_end_when_somebody_else_finds_it() {
 }
 
 #[test]
-fn patience_ends_for_what_is_away_as_for_what_is_slow() {
+fn wait_for_an_unavailable_archive_times_out() {
     let patience = Some(Duration::from_secs(60));
     for late_errno in [Errno::AGAIN, Errno::IO] {
         let settings = Settings { patience, late: late_errno, ..usual() };
@@ -395,7 +395,7 @@ impl Drop for Hang<'_> {
 }
 
 #[test]
-fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
+fn archive_that_hangs_while_being_opened_delays_nobody() {
     let mut ino = Ino::ROOT;
     let late = Late::new(Settings { movers: 1, ..usual() }, |bench| {
         bench.offline(&bench.client(), "file", &noise(1, MIB));
@@ -534,7 +534,7 @@ fn at_once<T: Send>(work: impl FnOnce(&Request) -> T + Send) -> T {
 }
 
 #[test]
-fn archiving_waits_for_no_archive_that_went_unnoticed() {
+fn archiving_fails_at_once_if_an_archive_disappeared_unnoticed() {
     let going = Going::new();
     let client = Client::new(&*going.fs);
     let ino = client.file(Ino::ROOT, "file", &noise(1, 2 * MIB)).unwrap();
@@ -550,7 +550,7 @@ fn archiving_waits_for_no_archive_that_went_unnoticed() {
 }
 
 #[test]
-fn a_recall_that_is_asked_for_tells_what_is_away_and_goes_on() {
+fn recall_command_reports_unavailable_files_and_continues() {
     let going = Going::new();
     going.offline("file");
     going.goes();
@@ -577,7 +577,7 @@ fn a_recall_that_is_asked_for_tells_what_is_away_and_goes_on() {
 }
 
 #[test]
-fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
+fn archive_lost_during_use_is_awaited_and_leased_again() {
     let going = Going::new();
     let ino = going.offline("file");
     going.goes();
@@ -603,7 +603,7 @@ fn an_archive_that_goes_while_it_is_used_is_waited_for_and_leased_anew() {
 }
 
 #[test]
-fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used() {
+fn archive_lost_during_use_counts_no_copies_as_damaged_or_unneeded() {
     let going = Going::new();
     let client = Client::new(&*going.fs);
     let [kept, _] = ["kept", "gone"].map(|name| going.offline(name));
@@ -629,7 +629,7 @@ fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used()
 }
 
 #[test]
-fn a_copy_goes_to_the_next_archive_when_one_goes_and_back_when_it_is_back() {
+fn copies_go_to_another_archive_until_the_first_is_back() {
     let going = Going::new();
     let client = Client::new(&*going.fs);
     let archive = |name: &str| {

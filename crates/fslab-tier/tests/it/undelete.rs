@@ -71,7 +71,7 @@ fn undeleted_file_has_an_identity_of_its_own() {
 }
 
 #[test]
-fn a_version_comes_back_from_whichever_copies_are_whole() {
+fn version_is_undeleted_from_the_intact_parts_of_its_copies() {
     let bench = two_copies();
     let client = bench.client();
     for name in ["one", "parts"] {
@@ -155,7 +155,7 @@ fn failed_undelete_keeps_the_object() {
 }
 
 #[test]
-fn a_directory_that_was_emptied_comes_back_as_it_was_last() {
+fn emptied_directory_is_undeleted_in_its_last_state() {
     let bench = Bench::new();
     let client = bench.client();
     let directory = client.mkdir(Ino::ROOT, "directory").unwrap();

@@ -101,7 +101,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
 
 /// A tree without the copies would in time replace the trees that name them.
 #[test]
-fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
+fn no_tree_is_archived_while_a_residency_is_unreadable() {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
     bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
@@ -117,7 +117,7 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
 
 /// Users change the number of copies in this file only.
 #[test]
-fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
+fn invalid_settings_are_refused_with_a_line_number() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("home");
     let wish = TierDescription::usual(vec![scratch.path().join("archive").into()], None);
@@ -146,7 +146,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
 }
 
 #[test]
-fn invalid_entry_of_the_deny_list_is_refused_by_its_line() {
+fn invalid_deny_list_entry_is_refused_with_its_line_number() {
     struct NoPrograms;
     impl Programs for NoPrograms {
         fn of(&self, _: u32) -> Option<Program> {
@@ -167,7 +167,7 @@ fn invalid_entry_of_the_deny_list_is_refused_by_its_line() {
 
 /// TOML is text. A partly written file would be mistaken for a home.
 #[test]
-fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
+fn settings_that_toml_cannot_hold_are_refused_before_any_change() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
     let wish = |key| TierDescription::usual(vec![of(b"archive").into()], key);
@@ -187,7 +187,7 @@ fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
 
 /// A URL is ASCII, so TOML can hold any path.
 #[test]
-fn home_names_archives_whose_paths_are_no_text_by_url() {
+fn home_stores_non_utf8_archive_paths_as_urls() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().canonicalize().unwrap().join(OsStr::from_bytes(name));
     let (lower, around) = (MemFs::default(), Bench::new().around);
@@ -207,7 +207,7 @@ fn home_names_archives_whose_paths_are_no_text_by_url() {
 
 /// Homes made before archives had URLs contain a path, which is used literally.
 #[test]
-fn plain_path_of_an_earlier_home_is_a_directory() {
+fn plain_path_of_an_earlier_home_is_read_literally() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (lower, around) = (MemFs::default(), Bench::new().around);

@@ -79,7 +79,7 @@ fn queue(bench: &Bench) -> Vec<(u64, Vec<WaitingProgram>, u64, bool)> {
 }
 
 #[test]
-fn the_queue_tells_who_waits_and_what_is_being_read() {
+fn queue_lists_waiting_programs_and_running_recalls() {
     let (bench, ino) = stalled();
     let read = while_it_is_read(&bench, ino, || {
         let reader = WaitingProgram { user: 5, pid: 77, program: None };
@@ -90,7 +90,7 @@ fn the_queue_tells_who_waits_and_what_is_being_read() {
 }
 
 #[test]
-fn gauges_tell_how_much_is_awaited_and_for_how_long() {
+fn gauges_report_pending_recalls_and_the_longest_wait() {
     let hands = Arc::new(Hands::default());
     let (bench, ino) = stalled_by(hands.clone());
     let gauges = || bench.tier.gauges().unwrap().into_iter().map(|(.., value)| value);
@@ -132,7 +132,7 @@ fn wait_starts_no_recalls() {
 }
 
 #[test]
-fn only_what_was_cancelled_is_told() {
+fn cancel_reports_only_cancelled_recalls() {
     let (bench, ino) = stalled();
     let read = while_it_is_read(&bench, ino, || {
         let (told, _) = told(&bench, &Command::Cancel { paths: vec![vec![]] }, &own_request());
@@ -144,7 +144,7 @@ fn only_what_was_cancelled_is_told() {
 }
 
 #[test]
-fn versions_are_told_with_their_own_times() {
+fn versions_are_listed_with_their_own_modification_times() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", b"old").unwrap();

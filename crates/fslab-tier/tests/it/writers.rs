@@ -190,7 +190,7 @@ fn is_refused<T: std::fmt::Debug>(done: fslab_tier::Result<T>) {
 }
 
 #[test]
-fn a_tree_that_is_made_again_takes_nothing_from_the_one_that_lives_on() {
+fn rebuilt_tree_changes_nothing_in_the_archive_of_the_original() {
     let (world, first) = World::new();
     let second = world.made_again("second");
     let before = world.stored();
@@ -348,7 +348,7 @@ fn interrupted_upload_waits_until_the_tree_may_write_again() {
 }
 
 #[test]
-fn a_tree_that_lost_its_home_or_its_catalogue_needs_to_take_nothing_over() {
+fn tree_that_lost_its_home_or_catalogue_needs_no_take_over() {
     let (world, mut first) = World::new();
     fs::remove_file(world.path("home/catalogue.redb")).unwrap();
     for again in [false, true] {
@@ -404,7 +404,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
 /// A file with a copy only in another tree's archive is not released until an archive of this tree
 /// has a copy.
 #[test]
-fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
+fn tree_writes_copies_only_to_its_own_archive() {
     let (world, first) = World::new();
     let mut second = world.made_again("second");
     second.home.attach(&world.path("own").into(), Id([9; 16]), None).unwrap();

@@ -77,7 +77,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 proptest! {
     #![proptest_config(cases(32))]
     #[test]
-    fn what_is_written_comes_back(records in proptest::collection::vec(any_record(), 0..50)) {
+    fn written_records_are_read_back(records in proptest::collection::vec(any_record(), 0..50)) {
         let scratch = TempDir::new().unwrap();
         write(scratch.path(), &records);
         prop_assert_eq!(read(scratch.path()), records);
@@ -85,7 +85,7 @@ proptest! {
 }
 
 #[test]
-fn long_traces_go_over_many_files() {
+fn long_traces_are_split_into_segments() {
     let scratch = TempDir::new().unwrap();
     let count = 2 * ROWS_MAX as u64 + 7;
     let records: Vec<_> = (1..=count).map(numbered).collect();
@@ -101,7 +101,7 @@ fn long_traces_go_over_many_files() {
 }
 
 #[test]
-fn at_every_moment_all_files_are_whole() {
+fn trace_is_readable_after_every_save() {
     let scratch = TempDir::new().unwrap();
     let mut writer = TraceWriter::create(scratch.path(), METADATA).unwrap();
     assert_eq!(read(scratch.path()), []);
@@ -153,7 +153,7 @@ impl Clock for HeldClock {
 }
 
 #[test]
-fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
+fn slow_records_are_saved_promptly_and_fast_ones_wait() {
     let scratch = TempDir::new().unwrap();
     let clock = Arc::new(HeldClock::default());
     let recorder = recorder(scratch.path(), WhenFull::Lose, clock.clone());
@@ -185,7 +185,7 @@ fn what_comes_slowly_is_saved_in_time_and_what_comes_fast_waits_in_bounds() {
 
 /// A record may fill the queue at once while the writing thread is idle.
 #[test]
-fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
+fn record_that_fills_the_queue_does_not_block_forever() {
     let scratch = TempDir::new().unwrap();
     let recorder = recorder(scratch.path(), WhenFull::Lose, Arc::new(MonotonicClock));
     let mut large = numbered(1);
@@ -203,7 +203,7 @@ fn what_fills_the_queue_at_once_does_not_wait_for_ever() {
 /// The directory is removed, so nothing can be written any more. Records are lost and reported, and
 /// recording goes on.
 #[test]
-fn a_trace_that_can_not_be_written_says_what_it_lost() {
+fn failed_trace_writes_report_the_lost_records() {
     let scratch = TempDir::new().unwrap();
     let place = scratch.path().join("trace");
     let recorder = recorder(&place, WhenFull::Lose, Arc::new(MonotonicClock));
@@ -222,7 +222,7 @@ fn a_trace_that_can_not_be_written_says_what_it_lost() {
 
 /// Records that the writing thread has taken but can't write yet do not count as saved.
 #[test]
-fn records_count_as_saved_only_when_they_are() {
+fn records_count_as_saved_only_once_written() {
     let scratch = TempDir::new().unwrap();
     let place = scratch.path().join("trace");
     let recorder = recorder(&place, WhenFull::Wait, Arc::new(MonotonicClock));
@@ -243,7 +243,7 @@ fn records_count_as_saved_only_when_they_are() {
 }
 
 #[test]
-fn what_is_no_trace_is_named() {
+fn invalid_traces_are_refused_with_a_reason() {
     let scratch = TempDir::new().unwrap();
     let refused = |path: &Path, part: &str| {
         let error = match Reader::open(path) {
@@ -298,7 +298,7 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
 /// Seen in the trace of a build. A release frees a handle, or a forget an inode number. Another
 /// thread gets it, and that thread's operation is recorded first.
 #[test]
-fn regression_a_number_used_again_before_its_release_is_recorded() {
+fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {
         let mut record = Record::new(Operation::Create);
         (record.parent, record.name) = (Some(1), Some(name.as_bytes().to_vec()));

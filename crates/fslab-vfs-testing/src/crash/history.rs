@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_and_what_began_since_is_allowed() {
+    fn synced_version_and_later_changes_are_allowed() {
         let mut history = History::new(0, 'a');
         history.begin(2, 'b');
         history.complete();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_versions_may_be_mixed_and_others_may_not() {
+    fn only_bytes_of_allowed_versions_may_be_mixed() {
         let versions: [&[u8]; 2] = [b"aaaa", b"bb"];
         assert_eq!(are_bytes_of(b"aba\0", 0, &versions), Ok(()));
         assert_eq!(are_bytes_of(b"ba", 1, &versions), Ok(()));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_survives_too() {
+    fn required_predecessors_survive_too() {
         let chain = |place: usize| place.checked_sub(1).into_iter().collect();
         for kept in of(10, Plan::full(2), &chain) {
             let length = kept.iter().filter(|kept| **kept).count();

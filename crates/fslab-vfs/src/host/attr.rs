@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_that_is_not_told_is_none() {
+    fn unreported_mount_id_is_none() {
         let mut stat = stat(std::fs::File::open("/").unwrap()).unwrap();
         stat.stx_mask &= !StatxFlags::MNT_ID.bits();
         assert_eq!(mount_id_of(&stat), None);

@@ -351,7 +351,7 @@ mod tests {
 
     /// A removed name may belong to another file than the kernel believes.
     #[test]
-    fn a_removed_inode_does_not_pass_for_an_earlier_one() {
+    fn pinning_another_file_does_not_replace_the_reference() {
         let (old_file, new_file) = two_files();
         let inodes = table();
         let identity = Identity { device: 0, number: 77 };
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_two_devices_do_not_meet() {
+    fn equal_numbers_on_two_devices_get_different_inos() {
         let (reference, _) = two_references();
         let inodes = table();
         let number = 77;

@@ -468,7 +468,7 @@ mod tests {
 
     /// A starting child process holds all open descriptors until it executes its program.
     #[test]
-    fn a_tree_is_free_at_once_after_its_locks_were_inherited() {
+    fn dropped_lock_is_released_despite_inherited_descriptors() {
         let scratch = tempfile::tempdir().unwrap();
         let locks = locked(scratch.path(), LockMode::Exclusive).unwrap();
         let _child: Vec<_> = locks.held.iter().map(|file| rustix::io::dup(file).unwrap()).collect();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_for_reading_share_a_tree_and_make_nothing() {
+    fn read_locks_share_a_tree_and_create_no_file() {
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("inner");
         fs::create_dir(&inner).unwrap();
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_locked_tree_is_refused_and_met_from_around() {
+    fn locked_tree_refuses_locks_inside_and_is_busy_from_outside() {
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("a/inner");
         fs::create_dir_all(&inner).unwrap();
@@ -534,7 +534,7 @@ mod tests {
 
     /// Any user can create such a file in /tmp, and lock it.
     #[test]
-    fn files_that_others_can_open_or_made_are_no_locks() {
+    fn lock_files_accessible_to_or_made_by_others_do_not_lock() {
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("inner");
         fs::create_dir(&inner).unwrap();

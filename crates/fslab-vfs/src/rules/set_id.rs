@@ -58,7 +58,7 @@ mod tests {
     use crate::types::Credentials;
 
     #[test]
-    fn set_id_bits_go_as_on_ext4() {
+    fn set_id_bits_are_cleared_as_on_ext4() {
         let of = |uid, gid| Request { credentials: Credentials { uid, gid }, ..Request::default() };
         let (root, member, other) = (of(0, 0), of(1000, 77), of(1000, 1000));
         // Initial bits; bits after a change by a member, by another user, and after a change of

@@ -82,7 +82,7 @@ fn discarded_ranges_read_as_zeros() {
 }
 
 #[test]
-fn memory_gives_discarded_space_back() {
+fn memory_device_frees_discarded_space() {
     let device = MemoryDevice::new(1 << 50);
     device.write_at(1 << 49, &[1; 100_000]).unwrap();
     assert!(device.allocated() >= 100_000);
@@ -132,7 +132,7 @@ fn read_only_device_refuses_writes() {
 }
 
 #[test]
-fn cut_file_is_an_error_and_not_zeros() {
+fn read_beyond_a_truncated_file_fails_instead_of_zeros() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(SIZE).unwrap();
     let device = open(file.path()).unwrap();

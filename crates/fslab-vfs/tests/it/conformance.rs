@@ -6,7 +6,7 @@ use fslab_vfs::MemFs;
 use fslab_vfs_testing::conformance::{cases, run_one};
 
 #[test]
-fn names_are_unique_and_many() {
+fn conformance_case_names_are_unique_and_at_least_120() {
     let names: std::collections::BTreeSet<_> = cases().map(|case| case.name).collect();
     assert_eq!(names.len(), cases().count());
     assert!(names.len() >= 120, "only {} cases", names.len());
@@ -14,7 +14,7 @@ fn names_are_unique_and_many() {
 
 /// Runs the cases one by one, so that leaks of each are found.
 #[test]
-fn memory_passes_and_forgets_everything() {
+fn memory_passes_every_case_and_leaks_nothing() {
     let mut failures = Vec::new();
     for case in cases() {
         let memory = Arc::new(MemFs::default());

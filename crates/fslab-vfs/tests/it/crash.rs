@@ -18,7 +18,7 @@ use rand_pcg::Pcg64Mcg;
 const ORDERS: [Order; 2] = [Order::Independent, Order::Journal];
 
 #[test]
-fn the_double_is_a_file_system() {
+fn crash_fs_passes_the_suite_and_agrees_with_the_model() {
     let make = || Box::new(CrashFs::default()) as Box<dyn FileSystem>;
     let report = run_all(&make, &[]);
     assert!(report.is_success(), "{report}");
@@ -120,7 +120,7 @@ fn change_contents(
 
 /// The recorded effects are complete: applied one after the other, they give the same file system.
 #[test]
-fn where_everything_survives_nothing_is_missing() {
+fn complete_log_reproduces_the_whole_file_system() {
     let seed = environment::seed();
     let mut draws = Pcg64Mcg::seed_from_u64(seed);
     for round in 0..60 {
@@ -247,7 +247,7 @@ fn data_tears_between_sectors_only() {
 }
 
 #[test]
-fn names_wait_for_their_directory() {
+fn independent_order_may_lose_names_until_their_directory_syncs() {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::empty()).unwrap();
@@ -284,7 +284,7 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
 
 /// The sync of another file makes the punch durable before the punched data.
 #[test]
-fn older_data_that_is_synced_does_not_come_back_into_what_was_punched() {
+fn synced_older_data_does_not_reappear_in_a_punched_hole() {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
     let [file, other] = ["f", "g"].map(|name| synced_file(&client, name, 1));
@@ -303,7 +303,7 @@ fn older_data_that_is_synced_does_not_come_back_into_what_was_punched() {
 }
 
 #[test]
-fn what_is_written_through_a_synced_descriptor_stays() {
+fn writes_through_a_sync_descriptor_are_durable() {
     for (flags, xattr_stays) in
         [(OpenMode::DATA_SYNC, false), (OpenMode::DATA_SYNC | OpenMode::SYNC, true)]
     {

@@ -50,9 +50,9 @@ fn subjects() -> Vec<(Box<dyn FileSystem>, Option<tempfile::TempDir>)> {
 }
 
 #[test]
-fn labels_are_there_from_the_beginning() {
+fn labels_are_set_at_creation() {
     if !rustix::process::geteuid().is_root() {
-        return skip("labels::labels_are_there_from_the_beginning", "not root");
+        return skip("labels::labels_are_set_at_creation", "not root");
     }
     let name = Name::new(NAME.as_ref()).unwrap();
     for (subject, _directory) in subjects() {

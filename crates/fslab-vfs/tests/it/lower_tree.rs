@@ -190,8 +190,8 @@ fn numbers_last(root: &Path, paths: [&str; 3]) {
 }
 
 #[test]
-fn numbers_that_last_do_not_tell_in_which_order_devices_were_met() {
-    if !is_root("numbers_that_last_do_not_tell_in_which_order_devices_were_met") {
+fn lasting_numbers_do_not_depend_on_the_order_of_devices() {
+    if !is_root("lasting_numbers_do_not_depend_on_the_order_of_devices") {
         return;
     }
     let scratch = scratch();
@@ -236,9 +236,9 @@ fn snapshots_have_numbers_of_their_own() {
 
 /// Data that is not written back has no place; requesting extents allocates it.
 #[test]
-fn extents_are_where_the_bytes_are() {
+fn extents_point_to_the_data_on_the_device() {
     const PIECE: usize = 64 << 10;
-    if !is_root("extents_are_where_the_bytes_are") {
+    if !is_root("extents_point_to_the_data_on_the_device") {
         return;
     }
     let scratch = scratch();
@@ -304,7 +304,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
 
 /// A lookup takes two steps; between them a name may be moved to another inode.
 #[test]
-fn a_name_that_changes_sides_is_found_as_one_or_the_other() {
+fn lookup_during_an_exchange_never_mixes_two_files() {
     const LOOKUPS: usize = 20_000;
     let directory = scratch();
     let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
@@ -340,8 +340,8 @@ fn is_one_file(client: &Client<'_>, name: &str) -> bool {
 
 /// If handles contain the number, a lookup opens no file.
 #[test]
-fn handles_of_common_file_systems_tell_the_number() {
-    if !is_root("handles_of_common_file_systems_tell_the_number") {
+fn handles_of_common_file_systems_contain_the_inode_number() {
+    if !is_root("handles_of_common_file_systems_contain_the_inode_number") {
         return;
     }
     let scratch = scratch();
@@ -350,7 +350,7 @@ fn handles_of_common_file_systems_tell_the_number() {
     tmpfs.unmount().unwrap();
     for kind in [Kind::Ext2, Kind::Ext4, Kind::Xfs, Kind::Btrfs] {
         if let Err(error) = kind.tool_version() {
-            skip("handles_of_common_file_systems_tell_the_number", &error.to_string());
+            skip("handles_of_common_file_systems_contain_the_inode_number", &error.to_string());
             continue;
         }
         let (mount, _device) = mounted_image(kind, &scratch.path().join(kind.name()));
@@ -389,7 +389,7 @@ fn a_directory_removed_while_it_is_listed_keeps_what_was_read() {
 
 /// An open must wait for the holder of a lease on the lower file, not fail.
 #[test]
-fn lower_files_are_opened_as_their_users_would() {
+fn lower_files_are_opened_in_blocking_mode() {
     let directory = scratch();
     let host = host(directory.path());
     let client = Client::new(&host);

@@ -31,7 +31,7 @@ fn full_file_system_takes_what_fits() {
 }
 
 #[test]
-fn space_comes_back() {
+fn truncate_punch_and_unlink_free_space() {
     let memory = small(4);
     let client = Client::new(&memory);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
@@ -82,7 +82,7 @@ fn inodes_are_bounded() {
 }
 
 #[test]
-fn names_of_a_file_are_bounded_as_on_ext4() {
+fn link_count_is_limited_as_on_ext4() {
     let memory = MemFs::default();
     let client = Client::new(&memory);
     let ino = client.file(Ino::ROOT, "0", b"").unwrap();
@@ -108,7 +108,7 @@ fn largest_file_ends_at_the_largest_offset() {
 }
 
 #[test]
-fn attributes_are_bounded() {
+fn space_for_extended_attributes_is_limited() {
     let memory = MemFs::default();
     let client = Client::new(&memory);
     let ino = client.file(Ino::ROOT, "file", b"").unwrap();
@@ -123,7 +123,7 @@ fn attributes_are_bounded() {
 }
 
 #[test]
-fn used_up_handles_and_inodes_are_noticed() {
+fn closed_handles_and_forgotten_inodes_are_refused() {
     let memory = MemFs::default();
     let client = Client::new(&memory);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();
@@ -139,7 +139,7 @@ fn used_up_handles_and_inodes_are_noticed() {
 }
 
 #[test]
-fn a_sink_may_use_the_file_system() {
+fn readdir_callback_may_call_the_file_system() {
     let memory = MemFs::default();
     let client = Client::new(&memory);
     for index in 0..200 {
@@ -161,7 +161,7 @@ fn a_sink_may_use_the_file_system() {
 }
 
 #[test]
-fn file_capabilities_end_with_the_contents() {
+fn writing_removes_file_capabilities() {
     const CAPABILITY: &str = "security.capability";
     let memory = MemFs::default();
     let client = Client::new(&memory);
@@ -172,7 +172,7 @@ fn file_capabilities_end_with_the_contents() {
 }
 
 #[test]
-fn numbers_are_used_again_where_that_is_asked_for() {
+fn inode_numbers_are_reused_only_on_request() {
     for (memory, is_reused) in [(MemFs::reusing_numbers(), true), (MemFs::default(), false)] {
         let client = Client::new(&memory);
         let first = client.file(Ino::ROOT, "first", b"first").unwrap();

@@ -117,8 +117,8 @@ fn made_with_number(directory: &Path, number: u64) -> PathBuf {
 }
 
 #[test]
-fn numbers_lead_to_files_that_were_forgotten() {
-    for kind in kinds("numbers_lead_to_files_that_were_forgotten") {
+fn numbers_resolve_to_forgotten_files() {
+    for kind in kinds("numbers_resolve_to_forgotten_files") {
         let ground = Ground::new(kind);
         fs::create_dir_all(ground.root().join("directory/inner")).unwrap();
         fs::write(ground.root().join("directory/inner/file"), "bytes").unwrap();
@@ -190,8 +190,8 @@ fn directories_above_are_found_up_to_the_root() {
 }
 
 #[test]
-fn numbers_of_removed_files_lead_nowhere() {
-    for kind in kinds("numbers_of_removed_files_lead_nowhere") {
+fn numbers_of_removed_files_are_stale() {
+    for kind in kinds("numbers_of_removed_files_are_stale") {
         let ground = Ground::new(kind);
         let path = ground.root().join("file");
         fs::write(&path, "bytes").unwrap();
@@ -231,8 +231,8 @@ fn a_number_that_was_used_again_has_another_generation() {
 
 /// While an earlier inode with the number is in use, the number stands for that inode.
 #[test]
-fn a_number_never_leads_to_a_later_inode_of_another_number() {
-    for kind in kinds("a_number_never_leads_to_a_later_inode_of_another_number") {
+fn displaced_inode_is_not_resolved_by_either_number() {
+    for kind in kinds("displaced_inode_is_not_resolved_by_either_number") {
         if kind == Kind::Btrfs {
             continue;
         }
@@ -253,8 +253,8 @@ fn a_number_never_leads_to_a_later_inode_of_another_number() {
 }
 
 #[test]
-fn numbers_outside_of_the_tree_lead_nowhere() {
-    for kind in kinds("numbers_outside_of_the_tree_lead_nowhere") {
+fn numbers_outside_the_tree_are_stale() {
+    for kind in kinds("numbers_outside_the_tree_are_stale") {
         let ground = Ground::new(kind);
         fs::create_dir(ground.root().join("tree")).unwrap();
         for path in ["outside", "tree/inside"] {
@@ -277,8 +277,8 @@ fn numbers_outside_of_the_tree_lead_nowhere() {
 }
 
 #[test]
-fn file_systems_without_numbers_to_open_resolve_nothing() {
-    if kinds("file_systems_without_numbers_to_open_resolve_nothing").is_empty() {
+fn file_systems_that_cannot_open_by_number_resolve_nothing() {
+    if kinds("file_systems_that_cannot_open_by_number_resolve_nothing").is_empty() {
         return;
     }
     let scratch = TempDir::new().unwrap();
@@ -295,8 +295,8 @@ fn file_systems_without_numbers_to_open_resolve_nothing() {
 
 /// Subvolumes use the same numbers, and a snapshot also has the same generations.
 #[test]
-fn numbers_do_not_lead_into_other_subvolumes() {
-    const TEST: &str = "numbers_do_not_lead_into_other_subvolumes";
+fn numbers_never_resolve_into_other_subvolumes() {
+    const TEST: &str = "numbers_never_resolve_into_other_subvolumes";
     if !kinds(TEST).contains(&Kind::Btrfs) {
         return;
     }
@@ -343,8 +343,8 @@ fn numbers_do_not_lead_into_other_subvolumes() {
 /// A copy of a file system has the same handles for other files. The numbers of both depend on the
 /// session.
 #[test]
-fn generations_tell_file_systems_met_in_other_sessions_apart() {
-    if kinds("generations_tell_file_systems_met_in_other_sessions_apart").is_empty() {
+fn generations_distinguish_file_systems_of_different_sessions() {
+    if kinds("generations_distinguish_file_systems_of_different_sessions").is_empty() {
         return;
     }
     let (outer, inner) = (Ground::new(Kind::Ext4), Ground::new(Kind::Ext4));
@@ -367,8 +367,8 @@ fn generations_tell_file_systems_met_in_other_sessions_apart() {
 }
 
 #[test]
-fn numbers_do_not_lead_to_what_a_locked_tree_hides() {
-    for kind in kinds("numbers_do_not_lead_to_what_a_locked_tree_hides") {
+fn numbers_do_not_resolve_into_a_locked_tree() {
+    for kind in kinds("numbers_do_not_resolve_into_a_locked_tree") {
         let ground = Ground::new(kind);
         fs::create_dir_all(ground.root().join("inner/directory")).unwrap();
         fs::create_dir(ground.root().join("free")).unwrap();
@@ -389,8 +389,8 @@ fn numbers_do_not_lead_to_what_a_locked_tree_hides() {
 
 /// As in a process that takes over a tree from another one.
 #[test]
-fn operations_find_unknown_numbers_where_that_was_asked_for() {
-    for kind in kinds("operations_find_unknown_numbers_where_that_was_asked_for") {
+fn operations_resolve_unknown_numbers_only_with_the_option() {
+    for kind in kinds("operations_resolve_unknown_numbers_only_with_the_option") {
         let ground = Ground::new(kind);
         fs::create_dir(ground.root().join("directory")).unwrap();
         fs::write(ground.root().join("directory/file"), "bytes").unwrap();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_plans_of_the_project_are_built_in_and_correct() {
+    fn every_plan_file_is_built_in_and_parses() {
         let files = std::fs::read_dir("../../plans").unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<_> =
             files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();

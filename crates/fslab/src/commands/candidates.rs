@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_lists_are_completed() {
+    fn completion_offers_listed_names_and_options() {
         for (line, name) in [
             ("fslab mount -l zs", "zstd"),
             ("fslab sca encode --layer gz", "gzip"),

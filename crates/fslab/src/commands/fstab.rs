@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_8_is_understood() {
+    fn arguments_of_mount_8_and_umount_8_are_translated() {
         check(
             &["/sbin/mount.fslab", "/data", "/mnt", "-sv", "-t", "fslab", "-o", "rw,layer=null"],
             &["fslab", "mount", "/data", "/mnt", "--sloppy", "-o", "rw,layer=null"],

@@ -336,7 +336,7 @@ fn every_command_that_deletes_or_changes_in_place_has_a_dry_run() {
 }
 
 #[test]
-fn names_are_spelt_in_one_way() {
+fn long_options_are_kebab_case_and_value_names_upper_case() {
     let mut violations = Violations::default();
     let is_kebab = |name: &str| {
         name.chars()
@@ -361,7 +361,7 @@ fn names_are_spelt_in_one_way() {
 /// Options of layers are typed on command lines, so they are spelt like long options. Parameters of
 /// workloads are in plans, whose keys have underscores.
 #[test]
-fn keys_are_spelt_in_one_way() {
+fn layer_options_are_kebab_case_and_plan_keys_snake_case() {
     let mut violations = Violations::default();
     for layer in catalogue::all_layers() {
         for option in layer.options {
@@ -386,7 +386,7 @@ const BANNED: &[(&str, &str)] =
     &[("tell", "print, report"), ("told", "printed, reported"), ("elsewhere", "offline")];
 
 #[test]
-fn help_is_short() {
+fn command_summaries_are_short_and_every_argument_has_help() {
     let mut violations = Violations::default();
     for leaf in leaves() {
         let path = &leaf.path;
@@ -403,7 +403,7 @@ fn help_is_short() {
 
 /// Checks all help pages, and the messages that another test records.
 #[test]
-fn help_and_messages_are_in_plain_words() {
+fn help_and_messages_contain_no_banned_words() {
     let mut violations = Violations::default();
     for (name, text) in [
         ("help.txt", include_str!("../../tests/it/snapshots/help.txt")),
@@ -423,7 +423,7 @@ fn help_and_messages_are_in_plain_words() {
 }
 
 #[test]
-fn wrong_use_names_the_help_of_the_command() {
+fn usage_error_names_the_help_of_the_command() {
     let line = |words: &[&str]| {
         let error = super::command().try_get_matches_from(words).unwrap_err();
         crate::exit::line_of_usage(&error)

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_its_own_json() {
+    fn every_listed_name_can_be_printed_as_json() {
         for section in sections() {
             let listed = as_json(Some(section.name)).unwrap();
             assert_eq!(listed.as_array().unwrap().len(), section.entries.len(), "{}", section.name);

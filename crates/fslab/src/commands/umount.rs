@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_momentary_use_is_waited_for_and_nothing_else() {
+    fn umount_retries_only_while_the_mount_is_busy() {
         let long = Duration::from_secs(60);
         while_busy(long, answers(&[Errno::BUSY, Errno::BUSY])).unwrap();
         let refused = while_busy(long, answers(&[Errno::BUSY, Errno::PERM])).unwrap_err();

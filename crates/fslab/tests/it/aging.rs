@@ -128,7 +128,7 @@ fn figure(json: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same() {
+fn replayed_trees_match_the_workload_and_filefrag_agrees() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "8");
     for (kind, threads) in
@@ -172,7 +172,7 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
 
 /// The engine makes the same tree with one thread and with several, and the image is undamaged.
 #[test]
-fn one_workload_makes_one_tree_on_the_engine() {
+fn engine_replay_makes_the_workload_tree_for_any_thread_count() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "8");
     if !rustix::process::geteuid().is_root() {
@@ -238,7 +238,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 
 /// `FSLAB_KILLS` sets the number of kills.
 #[test]
-fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
+fn killed_replay_resumes_to_the_same_tree() {
     let kills = std::env::var("FSLAB_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "10");
@@ -343,7 +343,7 @@ fn captured_churn_of_a_live_tree_is_verified() {
 /// Images of the engine depend only on the workload, byte for byte. A comparison starts on such an
 /// image, but not on an image of another workload.
 #[test]
-fn aged_images_follow_from_the_workload_and_begin_comparisons() {
+fn aged_images_are_reproducible_and_can_start_comparisons() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "6");
     let [one, two, other, plan, image] = ["one.zst", "two.zst", "other.zst", "plan.toml", "image"]
@@ -407,7 +407,7 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
 
 /// On file systems of the kernel the tree is always the same; nothing stays mounted.
 #[test]
-fn images_of_the_kernels_file_systems_have_the_tree_of_the_workload() {
+fn kernel_file_system_images_contain_the_workload_tree() {
     if Fresh::new(Kind::Xfs).is_none() {
         return;
     }
@@ -440,7 +440,7 @@ fn images_of_the_kernels_file_systems_have_the_tree_of_the_workload() {
 }
 
 #[test]
-fn scores_of_several_targets_are_one_chart() {
+fn scores_of_several_targets_are_drawn_in_one_chart() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "8");
     let [image, engine, simulated, chart] = ["image", "engine.json", "simulated.json", "chart.svg"]
@@ -463,7 +463,7 @@ fn scores_of_several_targets_are_one_chart() {
 /// A workload with files of recorded days ages a file system. Its scores over time and by size are
 /// then available. A trace of a mount is such a recording.
 #[test]
-fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
+fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
     let scratch = TempDir::new().unwrap();
     let recorded = workload(&scratch, "6");
@@ -493,7 +493,7 @@ fn recorded_days_age_a_tree_whose_scores_are_compared_over_time() {
 }
 
 #[test]
-fn wrong_input_is_named() {
+fn ageing_commands_name_invalid_input() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "1");
     let [full, empty, text_file] = ["full", "empty", "text"].map(|name| scratch.path().join(name));

@@ -119,7 +119,7 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
 /// are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat of
 /// the verification is not enough to decide.
 #[test]
-fn untruths_about_clustering_dip_and_verification_fail_their_claims() {
+fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
     let place = TempDir::new().unwrap();
     let rows = |smart: f64, dumb: f64, beyond: f64| {
         let of = |clustering: &str, read: f64| {

@@ -79,7 +79,7 @@ fn appends_rightly(directory: &Path, what: &str) {
 }
 
 #[test]
-fn appending_is_a_matter_of_the_write() {
+fn appends_through_a_mount_go_to_the_end_of_the_file() {
     require_mounting!();
     let plain = Place::new();
     appends_rightly(&plain.lower, "the file system below");
@@ -102,7 +102,7 @@ fn appending_is_a_matter_of_the_write() {
 
 /// Also for files that are archived and released.
 #[test]
-fn appending_to_a_tier_is_a_matter_of_the_write() {
+fn appends_through_a_tier_go_to_the_end_of_the_file() {
     require_mounting!();
     let place = Place::new();
     let [lower, home, archive] =

@@ -60,7 +60,7 @@ fn access_lists_are_enforced() {
 }
 
 #[test]
-fn access_lists_set_by_strangers_to_the_group_take_its_bit() {
+fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     require_mounting!();
     let mut places = [Place::new(), Place::new()];
     places[1].lower = "mem:".into();
@@ -84,7 +84,7 @@ fn access_lists_set_by_strangers_to_the_group_take_its_bit() {
 
 /// From one thread, which must never wait for another, to more threads than processors.
 #[test]
-fn any_number_of_threads_conforms() {
+fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
     require_mounting!();
     for threads in 1..=8 {
@@ -282,9 +282,9 @@ fn an_ordinary_user_mounts_by_fusermount3() {
 }
 
 #[test]
-fn an_idle_mount_of_an_ordinary_user_stays_while_it_is_in_use() {
+fn idle_timeout_spares_a_used_mount_of_an_ordinary_user() {
     require_mounting!();
-    let test = "boundary::an_idle_mount_of_an_ordinary_user_stays_while_it_is_in_use";
+    let test = "boundary::idle_timeout_spares_a_used_mount_of_an_ordinary_user";
     let said = with_own_device(test, IN_AN_IDLE_MOUNT);
     assert!(said.is_none_or(|said| said.contains("fuse.fslab")));
 }
@@ -298,7 +298,7 @@ fn bind(source: &Path, target: &Path) -> Mount {
 /// The daemon serves a second mount point after the first is unmounted. When the daemon ends, the
 /// second mount point is unmounted too.
 #[test]
-fn a_mount_mounted_twice_is_served_at_both_places() {
+fn mount_is_served_at_both_of_its_mount_points() {
     require_mounting!();
     let (place, other) = (Place::mounted(&["-l", "null"]), tempfile::tempdir().unwrap());
     let second = bind(&place.point, other.path());
@@ -315,7 +315,7 @@ fn a_mount_mounted_twice_is_served_at_both_places() {
 }
 
 #[test]
-fn a_mount_that_was_moved_is_found_by_its_daemon() {
+fn daemon_unmounts_its_mount_after_a_move() {
     require_mounting!();
     // A mount below a shared mount can't be moved, so the mount is below a private one.
     let scratch = tempfile::tempdir().unwrap();
@@ -337,7 +337,7 @@ fn a_mount_that_was_moved_is_found_by_its_daemon() {
 
 /// A mount over this mount is not touched.
 #[test]
-fn what_is_mounted_over_a_mount_is_left_alone() {
+fn daemon_does_not_unmount_a_mount_above_its_own() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null"]);
     let above = Mount::new(Path::new("none"), &place.point, "tmpfs", "size=1m").unwrap();
@@ -352,7 +352,7 @@ fn what_is_mounted_over_a_mount_is_left_alone() {
 
 /// The kernel passes reads and writes through only one mount over a plain file system.
 #[test]
-fn mounts_lie_over_mounts() {
+fn stacked_mounts_work_and_log_passthrough_refusal_once() {
     require_mounting!();
     let bottom = Place::mounted(&["-l", "null"]);
     let mut above = [Place::new(), Place::new(), Place::new()];

@@ -75,7 +75,7 @@ fn shares_are_run_and_reported() {
 }
 
 #[test]
-fn without_a_scheduler_shares_run_here_one_after_another() {
+fn local_shares_run_one_after_another() {
     let scratch = campaign();
     let dry = scratch.done(&["campaign", "submit", "run", "--local", "2", "-n"]);
     assert_eq!(dry.lines().count(), 2);
@@ -101,7 +101,7 @@ fn failing(scratch: &Scratch) -> String {
 
 /// Messages and exit codes for a wrong campaign or host, as listed in the guide.
 #[test]
-fn refusals_have_one_line_and_their_code() {
+fn refused_campaigns_print_one_line_and_the_documented_code() {
     let scratch = campaign();
     let share = scratch.run("1/1");
     let share: Vec<&str> = share.iter().map(String::as_str).collect();
@@ -133,7 +133,7 @@ fn refusals_have_one_line_and_their_code() {
 
 /// Each share fails, and each is run.
 #[test]
-fn failed_share_does_not_keep_the_others_from_running() {
+fn other_shares_run_after_a_share_has_failed() {
     let scratch = campaign();
     fs::write(scratch.path("failing.toml"), failing(&scratch)).unwrap();
     scratch.done(&["campaign", "new", "failing.toml", "failing"]);
@@ -149,7 +149,7 @@ fn failed_share_does_not_keep_the_others_from_running() {
 /// Checks the script, and that `sbatch` receives it. Here a program that saves the script takes the
 /// place of `sbatch`.
 #[test]
-fn slurm_is_given_an_array_with_requeue() {
+fn slurm_script_is_an_array_job_with_requeue() {
     let scratch = campaign();
     let submit = ["campaign", "submit", "run", "--slurm", "--shares", "6", "--licences", "disk:1"];
     let script = scratch.done(&[&submit[..], &["--dry-run"]].concat());

@@ -46,7 +46,7 @@ fn beside(place: &Place) -> Place {
 }
 
 #[test]
-fn locks_on_directories_refuse_no_mount() {
+fn locks_on_directories_do_not_prevent_a_mount() {
     require_mounting!();
     let place = Place::new();
     let _tree = locked(&place.lower);
@@ -58,7 +58,7 @@ fn locks_on_directories_refuse_no_mount() {
 }
 
 #[test]
-fn a_lock_on_a_stored_file_refuses_no_use_of_it() {
+fn locked_stored_file_can_still_be_used() {
     require_mounting!();
     let place = Place::mounted(&["-l", "zstd"]);
     fs::write(place.point.join("file"), "data").unwrap();
@@ -101,7 +101,7 @@ fn a_mount_hides_its_lock_file() {
 }
 
 #[test]
-fn a_new_lock_file_leaves_the_times_of_the_tree() {
+fn new_lock_file_keeps_the_directory_times() {
     require_mounting!();
     let place = Place::new();
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
@@ -113,7 +113,7 @@ fn a_new_lock_file_leaves_the_times_of_the_tree() {
 }
 
 #[test]
-fn a_tree_is_mounted_once_whoever_mounts_it_wherever() {
+fn tree_is_mounted_only_once_across_users_and_namespaces() {
     require_mounting!();
     let place = Place::new();
     chown(&place.lower, Some(65_534), Some(65_534)).unwrap();
@@ -179,7 +179,7 @@ fn a_lock_file_of_another_user_is_named() {
 }
 
 #[test]
-fn a_part_of_a_mounted_tree_is_refused_and_a_tree_around_one_shows_the_rest() {
+fn overlapping_mounts_are_refused_or_hide_the_locked_subtree() {
     require_mounting!();
     let (outer, mut inner) = (Place::new(), Place::new());
     inner.lower = outer.lower.join("a/inner");
@@ -202,7 +202,7 @@ fn a_part_of_a_mounted_tree_is_refused_and_a_tree_around_one_shows_the_rest() {
 }
 
 #[test]
-fn a_mount_over_a_mount_has_a_lock_of_its_own() {
+fn stacked_mounts_have_separate_lock_files() {
     require_mounting!();
     let (lower, mut upper) = (Place::mounted(&["-l", "gzip"]), Place::new());
     upper.lower.clone_from(&lower.point);
@@ -221,7 +221,7 @@ fn a_mount_over_a_mount_has_a_lock_of_its_own() {
 }
 
 #[test]
-fn a_read_only_mount_makes_no_lock_file_and_shares_one() {
+fn read_only_mounts_create_no_lock_file_and_share_the_lock() {
     require_mounting!();
     let place = Place::new();
     let read_only = ["-l", "zstd", "-o", "ro,busy_timeout=0"];
@@ -292,7 +292,7 @@ fn conversion_leaves_lock_files_alone() {
 }
 
 #[test]
-fn a_mount_says_that_it_waits_and_gives_up_in_one_line() {
+fn mount_reports_waiting_and_its_timeout_in_one_line_each() {
     require_mounting!();
     let place = Place::mounted(&["-l", "zstd"]);
     let (code, message) = beside(&place).try_mount(&["-l", "zstd", "-o", "busy_timeout=1100ms"]);
@@ -306,7 +306,7 @@ fn a_mount_says_that_it_waits_and_gives_up_in_one_line() {
 /// Mounts a directory that looks remote to its file system: sshfs talks to its own server through
 /// pipes.
 fn over_sshfs(place: &Place) -> Option<Mount> {
-    let test = "claims::a_tree_on_sshfs_is_said_to_be_unprotected";
+    let test = "claims::mount_over_sshfs_warns_about_other_machines";
     let server = Path::new("/usr/lib/openssh/sftp-server");
     let Some(sshfs) = program("sshfs").filter(|_| server.exists()) else {
         skip(test, "sshfs or sftp-server is missing (Debian: sshfs, openssh-sftp-server)");
@@ -325,7 +325,7 @@ fn over_sshfs(place: &Place) -> Option<Mount> {
 }
 
 #[test]
-fn a_tree_on_sshfs_is_said_to_be_unprotected() {
+fn mount_over_sshfs_warns_about_other_machines() {
     require_mounting!();
     let place = Place::new();
     let Some(lower) = over_sshfs(&place) else { return };

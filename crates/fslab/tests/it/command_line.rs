@@ -18,7 +18,7 @@ fn refused(arguments: &[&str], code: i32, part: &str) {
 
 /// The same error has the same code, however it is detected.
 #[test]
-fn what_can_not_be_used_has_its_code() {
+fn invalid_input_and_wrong_usage_have_distinct_exit_codes() {
     let place = Place::new();
     let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
     let image = place.lower.join("image");
@@ -51,7 +51,7 @@ fn what_can_not_be_used_has_its_code() {
 }
 
 #[test]
-fn wrong_layers_and_options_are_named() {
+fn unknown_layers_and_options_are_named_in_the_error() {
     let place = Place::new();
     let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
     refused(&["mount", "-l", "nul", lower, point], BAD_INPUT, "did you mean 'null'?");
@@ -66,7 +66,7 @@ fn wrong_layers_and_options_are_named() {
 }
 
 #[test]
-fn whoever_reads_may_stop_reading() {
+fn closed_output_is_ignored_and_full_output_is_reported() {
     for arguments in [&["age", "profile", "--list"][..], &["completions", "bash"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -83,7 +83,7 @@ fn whoever_reads_may_stop_reading() {
 }
 
 #[test]
-fn wrong_places_are_named() {
+fn unsuitable_paths_are_refused_with_the_reason() {
     let place = Place::new();
     let (lower, point) = (place.lower.to_str().unwrap(), place.point.to_str().unwrap());
     let inner = place.lower.join("inner");
@@ -98,7 +98,7 @@ fn wrong_places_are_named() {
 }
 
 #[test]
-fn a_wrong_file_of_layers_is_named_with_its_line() {
+fn error_in_a_layers_file_names_file_and_line() {
     let place = Place::new();
     let file = place.lower.join("layers.toml");
     std::fs::write(&file, "[[layer]]\nname = \"null\"\n[[layr]]\n").unwrap();
@@ -122,7 +122,7 @@ fn a_second_mount_on_the_same_place_is_refused() {
 }
 
 #[test]
-fn a_mount_in_use_is_not_unmounted_and_says_so() {
+fn umount_refuses_a_mount_in_use() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let user = std::fs::File::create(place.point.join("file")).unwrap();
@@ -134,7 +134,7 @@ fn a_mount_in_use_is_not_unmounted_and_says_so() {
 }
 
 #[test]
-fn a_wrong_filter_of_messages_is_named() {
+fn invalid_log_filter_prints_a_warning() {
     require_mounting!();
     let place = Place::new();
     let output = crate::support::fslab(&["mount"])

@@ -21,7 +21,7 @@ fn folder() -> Scratch {
 
 /// A plan is written, but never over another file. It parses, and a dry run describes it.
 #[test]
-fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
+fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     let scratch = folder();
     scratch.done(&["compare", "--init"]);
     let told = scratch.done(&["compare", "compare.toml", "--dry-run"]);
@@ -37,7 +37,7 @@ fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
 
 /// The duration is unknown at first. A trial measures it, and it is known after a comparison.
 #[test]
-fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
+fn dry_run_estimates_the_duration_after_a_first_run() {
     let scratch = folder();
     let dry = ["compare", "plan.toml", "--dry-run"];
     assert!(scratch.done(&dry).contains("9 runs, which have not been timed on this machine yet"));
@@ -51,7 +51,7 @@ fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
 }
 
 #[test]
-fn samples_become_every_form() {
+fn report_is_written_in_every_format() {
     let scratch = folder();
     scratch.done(&["compare", "plan.toml", "--out", "out", "--seed", "5", "--reruns", "0"]);
     let samples = "out/samples.jsonl";
@@ -75,7 +75,7 @@ fn samples_become_every_form() {
 
 /// Two halves read together are the whole. A complete run has nothing to resume.
 #[test]
-fn halves_are_merged_and_runs_resumed() {
+fn comparison_shares_are_merged_and_resumed() {
     let scratch = folder();
     let half = |cells: &str, out: &str| {
         let arguments = ["compare", "plan.toml", "--seed", "7", "--reruns", "0"];
@@ -122,7 +122,7 @@ fn halves_are_merged_and_runs_resumed() {
 /// The command after an interruption uses the choice and the directory that the comparison was
 /// started with.
 #[test]
-fn a_resumed_comparison_goes_on_with_its_choice() {
+fn resumed_comparison_keeps_its_original_options() {
     let scratch = folder();
     let choice = ["--only-target", "memory", "--work-dir", "work", "--reruns", "0"];
     let begin = ["compare", "plan.toml", "--out", "out", "--rounds", "2"];
@@ -153,7 +153,7 @@ fn a_resumed_comparison_goes_on_with_its_choice() {
 }
 
 #[test]
-fn wrong_choices_are_named() {
+fn invalid_choices_are_named_in_the_error() {
     let scratch = folder();
     let plan = scratch.path("plan.toml");
     let (code, message) = run(&["compare", &plan, "--cells", "5/4"]);
@@ -198,7 +198,7 @@ fn mistyped_directories_are_refused() {
 
 /// The exit code shows that a target failed; the other targets are measured.
 #[test]
-fn a_comparison_in_which_a_target_fails_fails() {
+fn comparison_fails_if_a_target_fails() {
     let scratch = folder();
     let failing = "[[target]]\nname = \"broken\"\n\
                    in_process = \"fault:rules=write error EIO / mem:\"\n";

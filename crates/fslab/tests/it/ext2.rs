@@ -48,7 +48,7 @@ fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
 }
 
 #[test]
-fn files_go_into_an_image_and_out_again() {
+fn put_and_get_copy_a_file_into_and_out_of_an_image() {
     let place = Place::new();
     let path = image(&place, "32MiB");
     let image = path.to_str().unwrap();
@@ -97,7 +97,7 @@ fn equal_arguments_make_equal_images() {
 }
 
 #[test]
-fn trees_go_in_and_out_whole() {
+fn import_and_export_preserve_a_tree() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     let place = Place::new();
     let path = image(&place, "32MiB");
@@ -133,7 +133,7 @@ fn trees_go_in_and_out_whole() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn invalid_images_and_arguments_are_named_in_the_error() {
     let place = Place::new();
     let path = image(&place, "8MiB");
     let image = path.to_str().unwrap();
@@ -179,7 +179,7 @@ pub fn text(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn damage_is_told_and_repaired() {
+fn check_reports_damage_and_repair_fixes_it() {
     use std::os::unix::fs::FileExt;
     let place = Place::new();
     let path = image(&place, "8MiB");
@@ -215,7 +215,7 @@ fn damage_is_told_and_repaired() {
 }
 
 #[test]
-fn indexes_and_layouts_are_drawn() {
+fn dx_prints_an_index_and_layout_draws_a_map() {
     let place = Place::new();
     let path = image(&place, "32MiB");
     let image = path.to_str().unwrap();
@@ -241,7 +241,7 @@ fn indexes_and_layouts_are_drawn() {
 }
 
 #[test]
-fn images_are_tuned_and_resized_and_give_back_what_was_deleted() {
+fn tune_resize_and_undelete_work_on_an_image() {
     let place = Place::new();
     let path = image(&place, "16MiB");
     let image = path.to_str().unwrap();
@@ -276,7 +276,7 @@ fn images_are_tuned_and_resized_and_give_back_what_was_deleted() {
 }
 
 #[test]
-fn a_partition_of_an_image_is_an_image() {
+fn partition_at_an_offset_is_used_as_an_image() {
     let place = Place::new();
     let disk = place.lower.join("disk");
     std::fs::File::create(&disk).unwrap().set_len(20 << 20).unwrap();
@@ -321,7 +321,7 @@ fn a_mounted_image_conforms() {
 }
 
 #[test]
-fn an_image_is_mounted_once_and_keeps_its_files() {
+fn mounted_image_is_locked_and_keeps_its_files() {
     require_mounting!();
     let (place, image) = mounted("32MiB", &["-l", "null"]);
     std::fs::create_dir(place.point.join("directory")).unwrap();
@@ -341,7 +341,7 @@ fn an_image_is_mounted_once_and_keeps_its_files() {
 }
 
 #[test]
-fn layers_that_encode_lie_over_an_image() {
+fn codec_layer_works_over_an_image() {
     require_mounting!();
     let layers = ["-l", "gzip:pack-after=1h"];
     let (place, image) = mounted("32MiB", &layers);
@@ -388,7 +388,7 @@ fn kill_and_repair(place: &Place, image: &Path) {
 }
 
 #[test]
-fn an_image_survives_its_daemon_with_what_was_synced_or_written_back() {
+fn killed_daemon_loses_no_synced_or_written_back_file() {
     require_mounting!();
     let (place, image) = mounted("32MiB", &[]);
     let file = place.point.join("synced");
@@ -406,7 +406,7 @@ fn an_image_survives_its_daemon_with_what_was_synced_or_written_back() {
 }
 
 #[test]
-fn closing_can_make_durable() {
+fn close_sync_option_makes_closed_files_durable() {
     require_mounting!();
     let mut place = Place::new();
     let image = image(&place, "32MiB");
@@ -430,7 +430,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
 
 /// `FSLAB_EXT2_NAMES=1000000` gives the size of the issue.
 #[test]
-fn a_directory_emptied_while_mounted_is_small_again() {
+fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
     use std::os::unix::fs::MetadataExt;
     const KEPT: u64 = 100;
@@ -469,7 +469,7 @@ fn a_directory_emptied_while_mounted_is_small_again() {
 
 /// A protected image is not truncated either. Impossible sizes are named.
 #[test]
-fn an_image_is_refused_before_it_gets_another_size() {
+fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
     let path = image(&place, "4MiB");
     let before = std::fs::read(&path).unwrap();
@@ -507,7 +507,7 @@ fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> 
 }
 
 #[test]
-fn a_mounted_listing_can_be_in_the_order_of_inodes() {
+fn readdir_option_sorts_a_listing_by_inode() {
     use std::os::unix::fs::DirEntryExt;
     require_mounting!();
     let mut place = Place::new();
@@ -529,7 +529,7 @@ fn a_mounted_listing_can_be_in_the_order_of_inodes() {
 
 /// As with `seekdir`, with the kernel's cache of listings, and while names are added and removed.
 #[test]
-fn a_mounted_listing_goes_on_from_earlier_positions() {
+fn listing_resumes_from_earlier_seek_positions() {
     require_mounting!();
     // A directory made with an index may be used without it; a small one then becomes linear.
     for (key, again) in [("htree", "htree"), ("linear", "linear"), ("htree", "linear")] {
@@ -596,7 +596,7 @@ fn of_mke2fs(place: &Place, arguments: &[&str]) -> Option<PathBuf> {
 }
 
 #[test]
-fn an_image_with_a_journal_is_read_and_otherwise_refused() {
+fn image_with_a_journal_can_only_be_read() {
     let mut place = Place::new();
     let Some(path) = of_mke2fs(&place, &["-t", "ext3"]) else { return };
     let image = path.to_str().unwrap();
@@ -667,7 +667,7 @@ fn an_image_serves_as_the_upper_directory_of_an_overlay() {
 }
 
 #[test]
-fn a_rename_leaves_a_whiteout_where_one_is_asked_for() {
+fn rename_leaves_a_whiteout_if_requested() {
     require_mounting!();
     let (place, image) = mounted("32MiB", &[]);
     let path = |name: &str| place.point.join(name);

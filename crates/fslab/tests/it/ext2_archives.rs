@@ -29,9 +29,12 @@ const LISTING: &str = "\
 
 /// Archives by GNU tar, in each of its formats, are unpacked as GNU tar itself unpacks them.
 #[test]
-fn archives_go_in_whole() {
+fn import_unpacks_archives_like_gnu_tar() {
     if !rustix::process::geteuid().is_root() {
-        return fslab_vfs_testing::skip::skip("archives_go_in_whole", "not root: no devices");
+        return fslab_vfs_testing::skip::skip(
+            "import_unpacks_archives_like_gnu_tar",
+            "not root: no devices",
+        );
     }
     let place = Place::new();
     shell(&place.lower, FILES);

@@ -22,7 +22,7 @@ fn fails<T>(answer: std::io::Result<T>, errno: Errno) {
 }
 
 #[test]
-fn errors_reach_programs_by_name_and_number_of_the_call() {
+fn programs_see_errors_injected_by_path_and_call_number() {
     require_mounting!();
     let place =
         faulty("mkdir on b error EDQUOT; fsync on *.wal nth 2 error EIO; rename late EXDEV");
@@ -59,7 +59,7 @@ fn flipped_bytes_are_seen_by_programs() {
 }
 
 #[test]
-fn a_disk_fills_up_and_transfers_are_short() {
+fn programs_see_an_injected_full_disk_and_short_writes() {
     require_mounting!();
     let place = faulty("write on filling full 10000; write on short short 100");
     let mut file = File::create(place.point.join("filling")).unwrap();
@@ -75,7 +75,7 @@ fn a_disk_fills_up_and_transfers_are_short() {
 }
 
 #[test]
-fn a_lost_fsync_and_a_lost_write_are_answered_with_success() {
+fn skipped_fsync_and_write_return_success() {
     require_mounting!();
     let place = faulty("write nth 2 skip; sync skip");
     let mut file = File::create(place.point.join("f")).unwrap();
@@ -89,7 +89,7 @@ fn a_lost_fsync_and_a_lost_write_are_answered_with_success() {
 }
 
 #[test]
-fn a_delay_is_as_long_as_it_says_and_ends_with_its_caller() {
+fn delay_lasts_as_configured_and_ends_with_its_caller() {
     require_mounting!();
     let place = faulty("mkdir on slow delay 200ms; mkdir on never delay 1h");
     let start = Instant::now();
@@ -110,7 +110,7 @@ fn a_delay_is_as_long_as_it_says_and_ends_with_its_caller() {
 }
 
 #[test]
-fn a_wrong_script_mounts_nothing() {
+fn invalid_fault_script_prevents_the_mount() {
     require_mounting!();
     let place = Place::new();
     let script = place.lower.join("script");
@@ -127,7 +127,7 @@ fn a_wrong_script_mounts_nothing() {
 
 /// Fewer bytes would mean the end of the file, and the kernel fills pages of a mount with zeros.
 #[test]
-fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
+fn read_that_fails_partway_returns_only_the_error() {
     require_mounting!();
     let place = faulty("read on file nth 2.. error EIO");
     fs::write(place.lower.join("file"), vec![7; 8 << 20]).unwrap();
@@ -147,7 +147,7 @@ fn a_read_that_fails_in_its_middle_fails_as_a_whole() {
 /// With writeback the kernel keeps sizes itself, here for an hour. It must not keep a size that
 /// could not be determined.
 #[test]
-fn a_size_that_was_not_known_is_not_kept() {
+fn kernel_does_not_cache_an_unknown_file_size() {
     require_mounting!();
     let place = Place::new();
     let content = vec![b'x'; 300_000];

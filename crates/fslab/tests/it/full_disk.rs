@@ -70,7 +70,7 @@ except OSError as error:
 /// One request of the kernel writes all its dirty pages, and there is space for a part of them. The
 /// rest must not count as written.
 #[test]
-fn pages_that_were_written_in_part_are_reported() {
+fn partly_written_back_pages_report_enospc() {
     require_mounting!();
     let cases: [(&[&str], &str); 4] = [
         (&["-o", "writeback"], "write"),
@@ -85,7 +85,7 @@ fn pages_that_were_written_in_part_are_reported() {
         let path = place.point.join("part");
         let mut python = Command::new("python3");
         let Ok(output) = python.args(["-c", WRITE_AND_SYNC]).arg(path).arg(way).output() else {
-            skip("full_disk::pages_that_were_written_in_part_are_reported", "no python3");
+            skip("full_disk::partly_written_back_pages_report_enospc", "no python3");
             return;
         };
         let told = String::from_utf8_lossy(&output.stdout);
@@ -180,7 +180,7 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
 
 /// The figures of "Known differences".
 #[test]
-fn a_full_disk_takes_nineteen_twentieths_of_its_room_through_codecs() {
+fn codecs_reach_their_documented_share_of_a_full_disk() {
     require_mounting!();
     let Some(plain) = accepted(None) else { return };
     let percents =

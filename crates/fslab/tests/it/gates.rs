@@ -37,7 +37,7 @@ fn run(place: &TempDir, arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_gate_that_fails_has_an_exit_code_of_its_own() {
+fn failed_gate_has_its_own_exit_code() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("plan.toml"), plan(place.path())).unwrap();
     let compare = ["compare", "plan.toml", "--reruns", "0", "--out", "out"];
@@ -77,7 +77,7 @@ fn a_gate_that_fails_has_an_exit_code_of_its_own() {
 
 /// A single round decides nothing. That passes, unless `--fail-undecided` is given.
 #[test]
-fn what_is_not_decided_fails_where_that_is_asked() {
+fn undecided_gate_fails_only_with_fail_undecided() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("plan.toml"), plan(place.path())).unwrap();
     let compare = ["compare", "plan.toml", "--rounds", "1", "--reruns", "0", "--out", "out"];
@@ -93,7 +93,7 @@ fn what_is_not_decided_fails_where_that_is_asked() {
 
 /// A comparison can take hours, so an impossible gate is refused before it starts.
 #[test]
-fn a_gate_of_no_phase_is_refused_before_anything_is_run() {
+fn gate_on_an_unknown_phase_is_refused_before_the_run() {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("plan.toml"), plan(place.path())).unwrap();
     for (gate, named) in [
@@ -109,7 +109,7 @@ fn a_gate_of_no_phase_is_refused_before_anything_is_run() {
 }
 
 #[test]
-fn two_builds_are_compared_on_what_fslab_mounts() {
+fn ab_comparison_mounts_with_each_build() {
     require_mounting!();
     let place = TempDir::new_in("/var/tmp").unwrap();
     let script = place.path().join("old build");

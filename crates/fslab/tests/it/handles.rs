@@ -137,26 +137,26 @@ fn outlive_over(kind: Kind, arguments: &[&str]) {
 }
 
 #[test]
-fn handles_outlive_the_kernels_memory_over_ext4() {
+fn file_handles_survive_dropped_kernel_caches_over_ext4() {
     require_mounting!();
     outlive_over(Kind::Ext4, &["-l", "null"]);
 }
 
 #[test]
-fn handles_outlive_the_kernels_memory_over_xfs_and_btrfs() {
+fn file_handles_survive_dropped_kernel_caches_over_xfs_and_btrfs() {
     require_mounting!();
     outlive_over(Kind::Xfs, &["-l", "null"]);
     outlive_over(Kind::Btrfs, &["-l", "null"]);
 }
 
 #[test]
-fn handles_outlive_the_kernels_memory_with_a_codec() {
+fn file_handles_survive_dropped_kernel_caches_with_a_codec() {
     require_mounting!();
     outlive_over(Kind::Ext4, &["-l", "zstd"]);
 }
 
 #[test]
-fn handles_outlive_the_kernels_memory_in_a_tier() {
+fn file_handles_survive_dropped_kernel_caches_in_a_tier() {
     require_mounting!();
     let (mut place, ground) = (Place::in_memory(), Ground::new(Kind::Ext4));
     let beside = place.lower.parent().unwrap().to_owned();
@@ -172,7 +172,7 @@ fn handles_outlive_the_kernels_memory_in_a_tier() {
 }
 
 #[test]
-fn handles_outlive_the_kernels_memory_in_an_image() {
+fn file_handles_survive_dropped_kernel_caches_in_an_image() {
     require_mounting!();
     let mut place = Place::in_memory();
     let image = ext2::image(&place, "32MiB");
@@ -203,7 +203,7 @@ fn later_file_is_not_taken_for_the_first(place: &Place) {
 }
 
 #[test]
-fn handles_do_not_lead_to_later_files_of_the_same_number() {
+fn stale_handle_does_not_open_a_file_that_reuses_its_number() {
     require_mounting!();
     for kind in [Kind::Ext4, Kind::Xfs] {
         later_file_is_not_taken_for_the_first(&Exported::new(kind, &["-l", "null"]).place);
@@ -216,7 +216,7 @@ fn handles_do_not_lead_to_later_files_of_the_same_number() {
 }
 
 #[test]
-fn no_handles_are_given_out_below_a_subdirectory() {
+fn mount_of_a_subdirectory_provides_no_file_handles() {
     require_mounting!();
     let mut exported = Exported::new(Kind::Ext4, &["-l", "null"]);
     fs::write(exported.lower().join("outside"), "secret").unwrap();
@@ -240,7 +240,7 @@ fn no_handles_are_given_out_below_a_subdirectory() {
 
 /// Files of a mount inside the tree have no lasting numbers. Their numbers belong to other files.
 #[test]
-fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
+fn handles_into_nested_mounts_never_open_another_file() {
     require_mounting!();
     let exported = Exported::new(Kind::Ext4, &["-l", "null"]);
     let other = Ground::new(Kind::Ext4);
@@ -282,7 +282,7 @@ fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
 }
 
 #[test]
-fn handles_do_not_lead_into_another_subvolume() {
+fn handles_never_open_files_of_another_subvolume() {
     require_mounting!();
     let ground = Ground::new(Kind::Btrfs);
     let btrfs = |arguments: &[&str]| {

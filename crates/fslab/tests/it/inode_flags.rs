@@ -112,7 +112,7 @@ fn flags_of_lower_files_are_shown_and_set_by_observers() {
 }
 
 #[test]
-fn the_kernel_refuses_flags_to_callers_without_the_right() {
+fn users_without_permission_cannot_set_inode_flags() {
     require_mounting!();
     let place = Place::mounted(&["-o", "allow_other", "-l", "null"]);
     let _unprotected = Unprotected(place.lower.clone());
@@ -134,7 +134,7 @@ fn the_kernel_refuses_flags_to_callers_without_the_right() {
 }
 
 #[test]
-fn codecs_and_tiers_pass_flags_on_and_refuse_protection() {
+fn codecs_and_tiers_pass_flags_but_refuse_immutable_and_append() {
     require_mounting!();
     let codec = Place::mounted(&["-l", "zstd"]);
     let tier = Tiered::mounted();
@@ -154,7 +154,7 @@ fn codecs_and_tiers_pass_flags_on_and_refuse_protection() {
 }
 
 #[test]
-fn an_image_keeps_the_flags_that_its_mount_was_told() {
+fn flags_set_on_a_mounted_image_are_stored_in_it() {
     require_mounting!();
     let mut place = Place::new();
     let image = ext2::image(&place, "32MiB");

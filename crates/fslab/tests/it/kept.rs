@@ -61,7 +61,7 @@ fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
 }
 
 #[test]
-fn a_killed_daemon_is_a_pause() {
+fn programs_continue_after_a_daemon_is_killed() {
     require_mounting!();
     for stack in STACKS {
         let place = Place::on_disk();
@@ -219,7 +219,7 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
 /// A thread of the daemon waits in the kernel until pages are written back. Only the next daemon
 /// writes them back, but the kernel does not report the end of the first one.
 #[test]
-fn a_daemon_that_can_not_end_is_replaced() {
+fn daemon_blocked_in_the_kernel_is_replaced() {
     require_mounting!();
     let place = Place::on_disk();
     mount_kept(&place, ("zstd", ""));
@@ -329,7 +329,7 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
 
 /// The kernel collects writes on these mounts.
 #[test]
-fn what_was_closed_or_synced_survives_a_mount_that_is_given_up() {
+fn closed_and_synced_files_survive_a_dead_mount() {
     require_mounting!();
     for options in ["keep=1", "writeback"] {
         let place = Place::on_disk();
@@ -356,7 +356,7 @@ fn what_was_closed_or_synced_survives_a_mount_that_is_given_up() {
 }
 
 #[test]
-fn a_daemon_serves_on_without_its_supervisor() {
+fn daemon_keeps_serving_after_its_supervisor_dies() {
     require_mounting!();
     let place = Place::on_disk();
     mount_kept(&place, ("null", ""));
@@ -400,7 +400,7 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
 /// As when a shell or a service manager signals a whole group: the daemon receives the signal
 /// twice.
 #[test]
-fn users_finish_where_supervisor_and_daemon_are_signalled() {
+fn open_files_stay_usable_after_both_processes_are_signalled() {
     require_mounting!();
     let place = Place::on_disk();
     mount_kept(&place, ("null:passthrough=off", ""));
@@ -419,7 +419,7 @@ fn users_finish_where_supervisor_and_daemon_are_signalled() {
 
 /// The numbers of these files mean nothing to the next daemon.
 #[test]
-fn files_of_inner_mounts_are_found_again_by_their_names() {
+fn files_of_nested_mounts_are_looked_up_again_by_name() {
     require_mounting!();
     let place = Place::on_disk();
     fs::create_dir(place.lower.join("inner")).unwrap();
@@ -444,7 +444,7 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
 
 /// Between the death of a daemon and the start of the next one.
 #[test]
-fn a_mount_that_is_unmounted_without_a_daemon_ends() {
+fn supervisor_ends_if_unmounted_without_a_daemon() {
     require_mounting!();
     let place = Place::on_disk();
     let log = place.lower.with_file_name("log");
@@ -475,7 +475,7 @@ fn a_signal_to_the_supervisor_unmounts() {
 }
 
 #[test]
-fn what_can_not_be_kept_is_refused_in_one_line() {
+fn unsupported_uses_of_keep_are_refused_in_one_line() {
     require_mounting!();
     let place = Place::on_disk();
     let point = place.point.to_str().unwrap();

@@ -26,7 +26,7 @@ struct Doubt {
 type Made = BTreeMap<String, Vec<u8>>;
 
 #[test]
-fn what_completed_survives_the_daemon() {
+fn completed_operations_survive_a_killed_daemon() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
     let seed = seed();

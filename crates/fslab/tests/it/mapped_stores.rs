@@ -38,7 +38,7 @@ print('munmap', differ(before))
 
 /// If nothing at all was written back, the lower file is empty.
 #[test]
-fn holes_are_found_among_pages_that_wait_to_be_written() {
+fn seek_finds_holes_between_dirty_pages() {
     require_mounting!();
     for layer in ["null", "zstd"] {
         let place = Place::on_disk();
@@ -58,7 +58,7 @@ fn holes_are_found_among_pages_that_wait_to_be_written() {
 }
 
 #[test]
-fn stores_through_shared_mappings_change_both_times() {
+fn stores_through_shared_mappings_update_mtime_and_ctime() {
     require_mounting!();
     for options in ["attr_timeout=1h", "writeback,attr_timeout=1h"] {
         for layer in ["null", "null:passthrough=off", "zstd"] {

@@ -156,7 +156,7 @@ fn traces_name_files_of_a_noatime_mount_by_their_paths() {
 }
 
 #[test]
-fn options_that_can_not_be_kept_are_refused_in_one_line() {
+fn unsupported_mount_options_are_refused_in_one_line() {
     let place = Place::new();
     for (option, says) in [
         ("strictatime", "mount option strictatime: reads that the kernel answers from memory"),
@@ -169,7 +169,7 @@ fn options_that_can_not_be_kept_are_refused_in_one_line() {
 }
 
 #[test]
-fn the_mount_table_shows_what_was_asked_for() {
+fn mount_table_shows_the_requested_options() {
     require_mounting!();
     for option in ["noatime", "nodiratime", "sync", "dirsync", "ro"] {
         let place = Place::mounted(&["-o", option, "-l", "null"]);
@@ -248,7 +248,7 @@ fn failures(place: &Place, changes: &[(&'static str, Change)]) -> Vec<&'static s
 }
 
 #[test]
-fn changes_are_durable_before_they_are_answered_where_that_was_asked_for() {
+fn sync_and_dirsync_make_changes_durable_before_the_reply() {
     require_mounting!();
     let names = CHANGES_OF_NAMES.map(|(name, _)| name);
     let files = CHANGES_OF_FILES.map(|(name, _)| name);

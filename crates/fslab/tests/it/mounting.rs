@@ -30,7 +30,7 @@ fn a_directory_is_mounted_over_itself() {
 }
 
 #[test]
-fn set_id_programs_and_devices_need_to_be_asked_for() {
+fn mounts_are_nosuid_and_nodev_by_default() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -98,7 +98,7 @@ fn bytes_written_by(pid: u32) -> u64 {
 }
 
 #[test]
-fn files_belong_to_who_creates_them() {
+fn new_files_belong_to_their_creator() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let shared = place.point.join("shared");
@@ -123,7 +123,7 @@ fn files_belong_to_who_creates_them() {
 
 /// A member of a directory's group may write in it, even if only the group has write permission.
 #[test]
-fn supplementary_groups_count() {
+fn supplementary_groups_grant_write_access() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let shared = place.point.join("shared");
@@ -173,7 +173,7 @@ fn writing_by_others_clears_set_id_bits() {
 
 /// The kernel may be writing to the lower file itself when the bits are set.
 #[test]
-fn bits_set_while_others_have_the_file_open_are_cleared_too() {
+fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     require_mounting!();
     let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
     for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
@@ -202,7 +202,7 @@ fn bits_set_while_others_have_the_file_open_are_cleared_too() {
 
 /// The kernel refuses to truncate a running program, and nothing may be truncated before that.
 #[test]
-fn a_running_program_is_not_emptied() {
+fn running_program_cannot_be_truncated() {
     require_mounting!();
     let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
     for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {
@@ -233,7 +233,7 @@ fn a_signal_unmounts_and_ends_the_daemon() {
 }
 
 #[test]
-fn a_signal_lets_users_finish() {
+fn open_files_are_served_after_a_signal() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null:passthrough=off"]);
     let file = File::create(place.point.join("file")).unwrap();
@@ -251,7 +251,7 @@ pub fn send(daemon: u32, signal: Signal) {
 }
 
 #[test]
-fn an_idle_mount_goes_away_and_a_used_one_stays() {
+fn idle_timeout_unmounts_only_unused_mounts() {
     require_mounting!();
     let place = Place::new();
     let beneath = fs::metadata(&place.point).unwrap().dev();
@@ -272,7 +272,7 @@ fn an_idle_mount_goes_away_and_a_used_one_stays() {
 }
 
 #[test]
-fn the_daemon_lets_go_of_the_terminal_and_the_directory() {
+fn daemon_detaches_from_the_terminal_and_directory() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let daemon = place.daemon();
@@ -285,7 +285,7 @@ fn the_daemon_lets_go_of_the_terminal_and_the_directory() {
 }
 
 #[test]
-fn a_foreground_mount_ends_with_its_unmounting() {
+fn foreground_mount_exits_when_it_is_unmounted() {
     require_mounting!();
     let place = Place::new();
     let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
@@ -297,7 +297,7 @@ fn a_foreground_mount_ends_with_its_unmounting() {
 }
 
 #[test]
-fn mount_8_mounts_by_helper_options() {
+fn mount_helper_accepts_the_options_of_mount_8() {
     require_mounting!();
     let place = Place::new();
     let helper = place.lower.join("mount.fslab");
@@ -314,7 +314,7 @@ fn mount_8_mounts_by_helper_options() {
 
 /// A lookup uses no descriptor: there are far more files than the daemon may open.
 #[test]
-fn a_walk_needs_no_descriptor_a_file() {
+fn directory_walk_keeps_no_descriptor_per_file() {
     require_mounting!();
     const FILES: usize = 3_000;
     let place = Place::new();
@@ -372,7 +372,7 @@ fn a_signal_while_mounting_leaves_nothing_behind() {
 }
 
 #[test]
-fn messages_go_to_the_file_that_was_named() {
+fn messages_are_written_to_the_file_of_the_log_option() {
     require_mounting!();
     let place = Place::new();
     let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
@@ -405,7 +405,7 @@ fn messages_go_to_the_file_that_was_named() {
 }
 
 #[test]
-fn a_place_may_be_named_by_a_symbolic_link_or_behind_dashes() {
+fn mount_point_may_be_a_symbolic_link_or_follow_dashes() {
     require_mounting!();
     let place = Place::new();
     let link = place.lower.parent().unwrap().join("link");
@@ -418,7 +418,7 @@ fn a_place_may_be_named_by_a_symbolic_link_or_behind_dashes() {
 }
 
 #[test]
-fn names_of_trusted_attributes_are_for_root() {
+fn only_root_can_list_trusted_attributes() {
     require_mounting!();
     let place = Place::mounted(&[]);
     let path = place.point.join("file");

@@ -116,7 +116,7 @@ fn socket_of(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
+fn stats_socket_is_private_and_removed_with_the_mount() {
     require_mounting!();
     let place = Place::mounted(&["-l", "stats"]);
     let socket = socket_of(&place);
@@ -172,7 +172,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
 }
 
 #[test]
-fn a_mount_that_has_nothing_to_tell_says_so() {
+fn stats_refuses_a_mount_without_counters() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null"]);
     let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
@@ -227,7 +227,7 @@ fn creations(trace: &Path, prefix: &[u8]) -> usize {
 }
 
 #[test]
-fn a_trace_inside_what_is_mounted_is_refused() {
+fn trace_inside_the_mounted_tree_is_refused() {
     require_mounting!();
     let place = Place::new();
     let link = TempDir::new().unwrap();
@@ -292,7 +292,7 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_full_disk_under_the_trace_loses_records_and_says_so_but_no_operation() {
+fn full_trace_disk_loses_records_but_no_operations() {
     require_mounting!();
     let (scratch, disk, place) = traced_on_small_disk(4 << 20, ",data=full,save_every=20ms");
     fs::write(place.point.join("first"), "saved while there is space").unwrap();
@@ -318,7 +318,7 @@ fn a_full_disk_under_the_trace_loses_records_and_says_so_but_no_operation() {
 }
 
 #[test]
-fn a_full_disk_under_a_waiting_trace_holds_operations_up_and_loses_nothing() {
+fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     require_mounting!();
     let (scratch, disk, place) =
         traced_on_small_disk(160 << 20, ",data=full,when_full=wait,save_every=20ms");
@@ -351,7 +351,7 @@ fn a_full_disk_under_a_waiting_trace_holds_operations_up_and_loses_nothing() {
 
 /// Another implementation of Parquet reads the trace.
 #[test]
-fn other_tools_read_a_trace() {
+fn trace_is_readable_by_other_parquet_tools() {
     require_mounting!();
     let traced = Traced::new(",data=full");
     for number in 0..20 {
@@ -387,7 +387,10 @@ fn other_tools_read_a_trace() {
     for (module, script) in [("duckdb", duckdb), ("pyarrow", pyarrow)] {
         let there = python().args(["-c", &format!("import {module}")]).output();
         if !there.is_ok_and(|output| output.status.success()) {
-            skip(&format!("observe::other_tools_read_a_trace[{module}]"), "no such Python module");
+            skip(
+                &format!("observe::trace_is_readable_by_other_parquet_tools[{module}]"),
+                "no such Python module",
+            );
             continue;
         }
         let output = python().args(["-c", script, &glob]).output().unwrap();
@@ -499,7 +502,7 @@ fn a_recorded_cargo_build_replays_to_the_same_tree() {
 }
 
 #[test]
-fn a_replay_makes_first_what_the_trace_found() {
+fn populate_creates_files_that_existed_before_the_trace() {
     require_mounting!();
     let (place, scratch) = (Place::new(), TempDir::new().unwrap());
     fs::create_dir(place.lower.join("old")).unwrap();
@@ -530,7 +533,7 @@ fn a_replay_makes_first_what_the_trace_found() {
 }
 
 #[test]
-fn wrong_traces_and_filters_are_named() {
+fn invalid_traces_and_filters_are_named_in_the_error() {
     let scratch = TempDir::new().unwrap();
     let path = scratch.path().to_str().unwrap();
     for (arguments, code, part) in [

@@ -14,7 +14,7 @@ use crate::support::{copy_program, require_mounting, run};
 const BAD_INPUT: i32 = 3;
 
 #[test]
-fn answers_come_as_json_and_nothing_stays() {
+fn probe_prints_json_and_leaves_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_fslab"))
@@ -32,7 +32,7 @@ fn answers_come_as_json_and_nothing_stays() {
 }
 
 #[test]
-fn what_can_not_be_probed_is_named() {
+fn invalid_probe_arguments_are_named_in_the_error() {
     let refused = |arguments: &[&str], part: &str| {
         let (code, message) = run(arguments);
         assert_eq!(code, BAD_INPUT, "{message}");
@@ -63,10 +63,13 @@ fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value;
 
 /// An ordinary user who owns a directory gets almost all answers, and nothing is left.
 #[test]
-fn ordinary_users_are_answered() {
+fn ordinary_users_get_most_probe_answers() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
-        return skip("ordinary_users_are_answered", "not root, so that nobody else can be");
+        return skip(
+            "ordinary_users_get_most_probe_answers",
+            "not root, so that nobody else can be",
+        );
     }
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("fslab");
@@ -121,7 +124,7 @@ impl Drop for Load {
 /// idle at first. `FSLAB_PROBE_DIR` is the directory for the long form. Some attributes count the
 /// writes that reach the disk, so they have no answer on a disk that others write to.
 #[test]
-fn load_changes_no_answer() {
+fn probe_answers_do_not_change_under_load() {
     let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
     let parent = std::env::var_os("FSLAB_PROBE_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let directory = tempfile::tempdir_in(parent).unwrap();
@@ -163,10 +166,13 @@ fn unmount_below(folder: &Path) {
 /// The short form of the matrix for everything that only this program can mount: layers, the
 /// engine, and memory limits.
 #[test]
-fn stacks_and_the_engine_are_probed_rightly() {
+fn probe_answers_are_correct_on_stacks_and_the_engine() {
     require_mounting!();
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        return skip("stacks_and_the_engine_are_probed_rightly", "no loop devices, or not root");
+        return skip(
+            "probe_answers_are_correct_on_stacks_and_the_engine",
+            "no loop devices, or not root",
+        );
     }
     let mut kinds = vec![" on "];
     match MemoryBound::available() {
@@ -198,7 +204,7 @@ fn stacks_and_the_engine_are_probed_rightly() {
 
 /// The evidence is drawn as one drawing without outside references.
 #[test]
-fn evidence_is_drawn() {
+fn plot_draws_the_evidence_as_one_svg() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("evidence.svg");
     let (code, message) = run(&[

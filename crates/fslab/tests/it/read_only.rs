@@ -268,7 +268,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
 /// Files that are only in archives can be read, including data that was written into them behind
 /// the mount.
 #[test]
-fn a_read_only_tier_shows_archived_files_and_brings_none_back() {
+fn read_only_tier_reads_offline_files_without_recalling_them() {
     require_mounting!();
     let tiered = Tiered::mounted();
     let mut content: Vec<u8> = (0..3_500_000_u64).map(|at| mixed(at) as u8).collect();

@@ -22,7 +22,7 @@ pub fn done(place: &TempDir, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_dry_run_lists_plans_claims_and_what_is_missing() {
+fn dry_run_lists_plans_claims_and_missing_requirements() {
     let place = TempDir::new().unwrap();
     let told = done(&place, &["reproduce", "--dry-run", "--verbose", "--quick"]);
     for part in [
@@ -43,7 +43,7 @@ fn a_dry_run_lists_plans_claims_and_what_is_missing() {
 }
 
 #[test]
-fn wrong_choices_are_named() {
+fn invalid_choices_are_named_in_the_error() {
     let place = TempDir::new().unwrap();
     let (code, message) = run(&["reproduce", "htre"]);
     assert!(code == BAD_INPUT && message.contains("'htree'"), "{message}");
@@ -55,7 +55,7 @@ fn wrong_choices_are_named() {
 /// Samples of `fslab compare` are read like those of its own run. Cells that were not run are
 /// reported as missing.
 #[test]
-fn samples_of_an_ordinary_comparison_become_a_paper() {
+fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     let place = TempDir::new().unwrap();
     let plan = std::path::absolute("../../plans/names.toml").unwrap();
     let plan = plan.to_str().unwrap();
@@ -140,7 +140,7 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
 
 /// If no plan can be run, the pages give the reason, and the exit code shows it.
 #[test]
-fn a_campaign_in_which_plans_fail_fails() {
+fn reproduction_fails_if_its_plans_fail() {
     let place = TempDir::new().unwrap();
     let mut command = fslab(&["reproduce", "htree", "--quick", "--out", "papers"]);
     command.args(["--work-dir", "/proc"]).current_dir(place.path());
@@ -186,7 +186,7 @@ fn the_index_with_one_level_is_compared_with_the_prototype() {
 
 /// A claim over numbers of files has a figure for each number that has samples.
 #[test]
-fn a_claim_over_numbers_of_files_is_judged_at_each() {
+fn claim_over_file_counts_is_judged_at_each_count() {
     let place = TempDir::new().unwrap();
     let plan = std::path::absolute("../../plans/names-sizes.toml").unwrap();
     let mut arguments = vec!["compare", plan.to_str().unwrap(), "--quick", "--rounds", "2"];
@@ -209,7 +209,7 @@ fn a_claim_over_numbers_of_files_is_judged_at_each() {
 
 /// A signal in the middle of the work leaves no file.
 #[test]
-fn recovery_that_is_ended_leaves_nothing() {
+fn interrupted_recovery_measurement_leaves_no_file() {
     let place = TempDir::new().unwrap();
     let mut command =
         fslab(&["sca", "recovery", "--layer", "copy", "--size", "1GiB", "--dir", "."]);

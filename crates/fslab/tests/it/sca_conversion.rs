@@ -39,7 +39,7 @@ struct Kept {
 type Tree = BTreeMap<String, Kept>;
 
 #[test]
-fn conversions_that_are_killed_lose_nothing_and_are_gone_on_with() {
+fn killed_conversions_lose_no_data_and_are_resumed() {
     let (seed, kills) = (seed(), number("FSLAB_CONVERSION_KILLS").unwrap_or(KILLS));
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();

@@ -57,7 +57,7 @@ fn read_blocks(file: &File, mebibytes: u64, request: u64) {
 const PAGES_MAX: f64 = 1.05;
 
 #[test]
-fn what_was_read_is_in_memory_once() {
+fn read_data_is_cached_only_once() {
     require_mounting!();
     for layer in ["zstd", "gzip:level=1", "lz4:chunk=64KiB", "copy"] {
         pages_after_reading(layer, 48);
@@ -66,7 +66,7 @@ fn what_was_read_is_in_memory_once() {
 
 #[test]
 #[ignore = "a measurement: files of 1 GiB; wants an optimised build"]
-fn what_was_read_of_a_gibibyte_is_in_memory_once() {
+fn read_data_of_a_gibibyte_is_cached_only_once() {
     require_mounting!();
     ["gzip", "zstd", "lz4", "copy"].into_iter().for_each(|layer| pages_after_reading(layer, 1024));
 }
@@ -205,14 +205,14 @@ const LONG: &[Load] = &[
 ];
 
 #[test]
-fn a_daemon_under_writers_and_readers_keeps_within_its_bound() {
+fn busy_daemon_stays_within_its_memory_bound() {
     require_mounting!();
     SHORT.iter().for_each(peak_under_load);
 }
 
 #[test]
 #[ignore = "a measurement: eight writers and readers of larger files; wants an optimised build"]
-fn daemons_of_all_kinds_keep_within_their_bounds() {
+fn busy_daemons_of_all_kinds_stay_within_their_memory_bounds() {
     require_mounting!();
     LONG.iter().for_each(peak_under_load);
 }
@@ -350,13 +350,13 @@ fn bound_of_conversion(chunk: u64, cache: u64, context: u64) -> u64 {
 }
 
 #[test]
-fn a_conversion_takes_a_bounded_memory() {
+fn memory_of_a_conversion_is_bounded() {
     peak_of_conversion(24, 40);
 }
 
 #[test]
 #[ignore = "a measurement: a tree of 4 GiB; wants an optimised build"]
-fn a_conversion_of_gibibytes_takes_a_bounded_memory() {
+fn memory_of_a_conversion_of_gibibytes_is_bounded() {
     peak_of_conversion(1024, 1024);
 }
 

@@ -41,7 +41,7 @@ fn tree_bytes(root: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
+fn damaged_file_does_not_stop_compaction_of_others() {
     for damaged in NAMES {
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         make_files(scratch.path());
@@ -64,7 +64,7 @@ fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
 }
 
 #[test]
-fn files_that_can_not_be_checked_keep_no_other_from_it() {
+fn unverifiable_files_do_not_stop_verification_of_others() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     make_files(scratch.path());
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
@@ -86,7 +86,7 @@ fn files_that_can_not_be_checked_keep_no_other_from_it() {
 }
 
 #[test]
-fn directories_are_walked_and_summed_up() {
+fn stat_and_verify_walk_directories_and_print_totals() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir_all(tree.join("inner")).unwrap();
@@ -129,7 +129,7 @@ fn directories_are_walked_and_summed_up() {
 /// A mounted directory is skipped at once. Other directories, below or outside the same parent, are
 /// not skipped.
 #[test]
-fn a_directory_in_use_keeps_no_other_from_being_verified() {
+fn verify_skips_a_directory_in_use_and_checks_others() {
     require_mounting!();
     let place = Place::in_memory();
     let inner = place.lower.join("deep/deeper");
@@ -162,7 +162,7 @@ fn a_directory_in_use_keeps_no_other_from_being_verified() {
 
 /// Before the fix, content behind a damaged header was left out, and the command still succeeded.
 #[test]
-fn what_repair_does_not_find_makes_it_fail() {
+fn repair_fails_if_it_cannot_recover_all_content() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     let fs = sca_stack(&format!("copy:chunk=4KiB / {}", root.display()));

@@ -34,7 +34,7 @@ fn shell(command: &str, place: &Place) -> Command {
 }
 
 #[test]
-fn a_tier_does_each_step_of_its_unit_whatever_became_of_the_one_before() {
+fn tier_unit_runs_each_step_even_if_an_earlier_one_failed() {
     require_mounting!();
     let tiered = Tiered::over(None);
     fs::write(tiered.tree().join("file"), "bytes").unwrap();
@@ -87,7 +87,7 @@ impl Seen {
 
 /// The mount is over its own lower directory, in which the released files are zeros.
 #[test]
-fn nobody_reads_what_lies_below_while_a_killed_mount_is_replaced() {
+fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     require_mounting!();
     let place = Place::new();
     let beside = |name: &str| place.lower.with_file_name(name).to_str().unwrap().to_owned();

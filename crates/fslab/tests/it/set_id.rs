@@ -193,10 +193,10 @@ fn modes_left_below(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn set_id_bits_go_as_on_the_kernels_own_file_system() {
+fn set_id_bits_are_cleared_as_on_a_native_file_system() {
     require_mounting!();
     if !rustix::process::geteuid().is_root() {
-        return skip("set_id_bits_go_as_on_the_kernels_own_file_system", "not root");
+        return skip("set_id_bits_are_cleared_as_on_a_native_file_system", "not root");
     }
     let native = Place::on_disk();
     let expected = modes_left_below(&native.lower);

@@ -43,7 +43,7 @@ fn status_describes_a_mount_and_its_daemon() {
 
 /// The planted names contain characters that control a terminal.
 #[test]
-fn names_of_mounts_do_not_reach_the_terminal_as_they_are() {
+fn control_characters_in_mount_names_are_not_printed() {
     require_mounting!();
     let place = Place::new();
     let point = place.lower.with_file_name("a\u{1b}[31mb\nc");
@@ -82,7 +82,7 @@ fn a_dead_and_a_stopped_daemon_are_reported() {
 }
 
 #[test]
-fn the_doctor_finds_that_mounts_work() {
+fn doctor_reports_a_working_trial_mount() {
     require_mounting!();
     let found = json(&["doctor", "--json"]);
     let checks = found["checks"].as_array().unwrap();
@@ -133,7 +133,7 @@ fn stats_are_watched_and_served() {
 
 /// A killed server left its socket, which is replaced. A socket in use and a file are not touched.
 #[test]
-fn metrics_take_the_place_of_a_socket_that_was_left() {
+fn metrics_server_replaces_only_a_leftover_socket() {
     require_mounting!();
     let place = Place::mounted(&["-l", "stats"]);
     let [left, used, file] = ["left", "used", "file"].map(|name| place.lower.with_file_name(name));

@@ -64,7 +64,7 @@ fn asked(arguments: &[&str]) -> (i32, String, String) {
 
 /// No name moves the cursor or makes a line, and no two names look alike.
 #[test]
-fn names_are_told_without_control_characters_and_apart() {
+fn names_are_printed_distinctly_and_without_control_characters() {
     require_mounting!();
     let tiered = Tiered::mounted();
     let names: [&[u8]; 7] = [
@@ -108,7 +108,7 @@ fn names_are_told_without_control_characters_and_apart() {
 }
 
 #[test]
-fn a_catalogue_that_is_damaged_or_missing_says_what_to_do() {
+fn damaged_or_missing_catalogue_message_suggests_a_scan() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::write(tiered.path("file"), "data").unwrap();
@@ -138,7 +138,7 @@ fn a_catalogue_that_is_damaged_or_missing_says_what_to_do() {
 }
 
 #[test]
-fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
+fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     require_mounting!();
     let (tiered, object) = with_a_removed_file();
     let [point, file, missing, key, lost, home, archive] = [
@@ -197,7 +197,7 @@ fn what_can_not_be_used_and_what_is_not_allowed_have_their_exit_codes() {
 
 /// Run as another user, who has no permission for the archive.
 #[test]
-fn an_archive_that_may_not_be_read_is_a_lack_of_privilege() {
+fn unreadable_archive_is_reported_as_missing_privilege() {
     require_mounting!();
     let tiered = Tiered::mounted();
     tiered.umount();

@@ -48,7 +48,7 @@ fn archives(tiered: &Tiered) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn a_lost_archive_is_told_and_another_takes_its_place() {
+fn lost_archive_is_reported_and_can_be_replaced() {
     require_mounting!();
     let (tiered, data) = twofold();
     let (first, tree) = (tiered.archive(), tiered.tree().to_owned());
@@ -112,7 +112,7 @@ fn mounted(arguments: &[&str]) {
 }
 
 #[test]
-fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
+fn tree_is_rebuilt_from_read_only_archives() {
     require_mounting!();
     let (tiered, data) = twofold();
     tiered.ok(&["tree", shown(tiered.tree())]);
@@ -142,7 +142,7 @@ fn a_tree_is_made_again_of_archives_that_nobody_can_write_to() {
 /// Checks what a copy of a living tree may do, and how it gets the archive. Its files are different
 /// files than those that were archived, so it would consider all objects unneeded.
 #[test]
-fn a_copy_of_a_tree_lets_nothing_go_that_the_tree_needs() {
+fn copied_tree_cannot_expire_objects_of_the_original() {
     require_mounting!();
     let (tiered, data) = (Tiered::mounted(), noise(74, MIB));
     fs::write(tiered.path("file"), &data).unwrap();
@@ -168,7 +168,7 @@ fn a_copy_of_a_tree_lets_nothing_go_that_the_tree_needs() {
 
 /// Like a disk after an error.
 #[test]
-fn the_only_archive_is_read_where_nothing_can_be_written_to_it() {
+fn sole_archive_can_be_read_while_it_is_read_only() {
     require_mounting!();
     let (tiered, data) = (Tiered::mounted(), noise(75, MIB));
     fs::write(tiered.path("file"), &data).unwrap();
@@ -202,7 +202,7 @@ fn the_only_archive_is_read_where_nothing_can_be_written_to_it() {
 }
 
 #[test]
-fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
+fn rebuilt_tree_cannot_archive_before_it_takes_over_its_archive() {
     require_mounting!();
     let (tiered, data) = (Tiered::mounted(), noise(73, MIB));
     fs::write(tiered.path("file"), &data).unwrap();
@@ -384,7 +384,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
 
 /// Without a mount, and after being killed in the middle.
 #[test]
-fn drain_that_was_killed_goes_on_when_it_is_started_again() {
+fn killed_drain_resumes_when_it_is_restarted() {
     require_mounting!();
     const FILES: u64 = 8;
     let tiered = Tiered::over(None);

@@ -132,7 +132,7 @@ fn closed_tree_is_opened_by_two_commands_without_fslab() {
 }
 
 #[test]
-fn tree_stays_open_where_tier_toml_says_so() {
+fn umount_open_setting_keeps_the_tree_open() {
     require_mounting!();
     let tiered = released();
     let (tree, settings) = (tiered.tree(), tiered.beside("home/tier.toml"));
@@ -147,7 +147,7 @@ fn tree_stays_open_where_tier_toml_says_so() {
 }
 
 #[test]
-fn init_says_who_reads_zeros() {
+fn init_reports_who_reads_released_files_as_zeros() {
     require_mounting!();
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();

@@ -78,7 +78,7 @@ fn says(errno: Errno) -> Result<Vec<u8>, Option<i32>> {
 }
 
 #[test]
-fn what_an_archive_gives_back_wrong_is_not_shown() {
+fn wrong_data_from_an_archive_fails_the_read() {
     require_mounting!();
     let faulty = Faulty::new();
     for rules in [
@@ -133,7 +133,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
 }
 
 #[test]
-fn who_waits_for_a_slow_archive_is_answered_what_the_tree_says() {
+fn reader_of_a_slow_archive_gets_the_configured_error() {
     require_mounting!();
     let faulty = Faulty::new();
     for (late, errno) in [("EAGAIN", Errno::AGAIN), ("EIO", Errno::IO)] {
@@ -185,7 +185,7 @@ fn ended_by(tiered: &Tiered, signal: Signal) -> Duration {
 }
 
 #[test]
-fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
+fn reader_waiting_for_a_stalled_archive_is_interruptible() {
     require_mounting!();
     let faulty = Faulty::new();
     faulty.under("read on /files/** delay 0s", ":movers=1", |tiered| {
@@ -205,7 +205,7 @@ fn who_waits_for_a_stalled_archive_ends_with_a_signal() {
 }
 
 #[test]
-fn what_an_archive_does_not_take_stays_here_and_leaves_nothing_there() {
+fn failed_archiving_keeps_the_file_and_leaves_no_partial_object() {
     require_mounting!();
     let faulty = Faulty::new();
     for rules in [
@@ -231,7 +231,7 @@ fn what_an_archive_does_not_take_stays_here_and_leaves_nothing_there() {
 /// The process that made a directory may have been killed before the directory was durable, and
 /// with it all its files.
 #[test]
-fn what_an_archive_cant_make_durable_stays_here() {
+fn file_is_not_released_if_its_archive_cannot_sync() {
     require_mounting!();
     let faulty = Faulty::new();
     for digits in 0..=255 {
@@ -250,7 +250,7 @@ fn what_an_archive_cant_make_durable_stays_here() {
 }
 
 #[test]
-fn an_archive_whose_name_cant_be_made_durable_is_none() {
+fn init_fails_if_the_archive_directory_cannot_be_synced() {
     require_mounting!();
     let place = Place::new();
     place.mount(&["-l", "fault:rules=fsyncdir on / error EIO"]);

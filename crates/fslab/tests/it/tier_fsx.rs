@@ -55,13 +55,13 @@ const MIB: u64 = 1 << 20;
 const NAME: &str = "file";
 
 #[test]
-fn fsx_finds_nothing_while_its_file_goes_and_comes_over_ext4() {
+fn fsx_passes_while_its_file_is_released_and_recalled_over_ext4() {
     require_mounting!();
     exercise(Kind::Ext4, number("FSLAB_TIER_FSX").unwrap_or(OPERATIONS));
 }
 
 #[test]
-fn fsx_finds_nothing_while_its_file_goes_and_comes_over_xfs_and_btrfs() {
+fn fsx_passes_while_its_file_is_released_and_recalled_over_xfs_and_btrfs() {
     require_mounting!();
     let operations = number("FSLAB_TIER_FSX").unwrap_or(OPERATIONS_ELSEWHERE);
     exercise(Kind::Xfs, operations);

@@ -341,7 +341,7 @@ impl Drop for MapWriter {
 
 /// The tree no longer has the bytes of a released file.
 #[test]
-fn a_full_disk_under_a_recall_is_told_and_loses_nothing() {
+fn recall_onto_a_full_disk_fails_and_loses_no_data() {
     require_mounting!();
     let tiered = Tiered::mounted_over(Kind::Ext4);
     let data = noise(9, 8 * MIB);

@@ -86,7 +86,7 @@ fn check(kind: Option<Kind>) {
 /// The mount can't count these uses: files opened before it, and mappings of passed-through files
 /// whose descriptor was closed.
 #[test]
-fn what_is_open_or_mapped_past_the_mount_keeps_its_bytes() {
+fn files_open_or_mapped_behind_the_mount_are_not_released() {
     require_mounting!();
     for kind in [None, Some(Kind::Ext4), Some(Kind::Xfs), Some(Kind::Btrfs)] {
         check(kind);

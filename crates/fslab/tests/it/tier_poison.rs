@@ -99,13 +99,13 @@ fn check(kind: Kind) {
 }
 
 #[test]
-fn released_files_over_xfs_show_a_text_below_and_no_zeros() {
+fn released_files_over_xfs_read_as_poison_text_below_the_mount() {
     require_mounting!();
     check(Kind::Xfs);
 }
 
 #[test]
-fn released_files_over_btrfs_show_a_text_below_and_no_zeros() {
+fn released_files_over_btrfs_read_as_poison_text_below_the_mount() {
     require_mounting!();
     check(Kind::Btrfs);
 }
@@ -169,7 +169,7 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
 }
 
 #[test]
-fn policy_over_shared_poison_frees_what_is_wanted_and_no_more() {
+fn policy_over_shared_poison_frees_only_the_requested_space() {
     require_mounting!();
     policy_frees_as_much_as_it_says(Kind::Xfs);
     policy_frees_as_much_as_it_says(Kind::Btrfs);
@@ -236,7 +236,7 @@ fn fill_but_for(path: &Path, bytes: u64) {
 
 /// The disk of the review: half of it is an offline file, and the rest is full.
 #[test]
-fn appended_offline_file_leaves_a_full_disk_as_full_as_it_is() {
+fn releasing_an_appended_offline_file_takes_little_free_space() {
     require_mounting!();
     for kind in [Kind::Xfs, Kind::Btrfs] {
         let tiered = Tiered::mounted_over(kind);
@@ -313,14 +313,14 @@ fn rebuilt(kind: Kind) {
 }
 
 #[test]
-fn rebuilt_tree_over_xfs_and_btrfs_shows_a_text_below_and_no_zeros() {
+fn rebuilt_tree_reads_as_poison_text_below_the_mount() {
     require_mounting!();
     rebuilt(Kind::Xfs);
     rebuilt(Kind::Btrfs);
 }
 
 #[test]
-fn init_says_what_root_reads() {
+fn init_reports_what_root_reads_in_released_files() {
     require_mounting!();
     let kinds = [(Kind::Ext4, "auto", false), (Kind::Xfs, "auto", true)];
     let kinds = kinds.into_iter().chain([(Kind::Btrfs, "auto", true), (Kind::Xfs, "off", false)]);

@@ -207,17 +207,17 @@ fn conforms(tiered: &Tiered) {
 }
 
 #[test]
-fn it_conforms_over_ext4() {
+fn tier_conforms_during_constant_releases_over_ext4() {
     in_a_restless_tier(Kind::Ext4, When::Used, conforms);
 }
 
 #[test]
-fn it_conforms_over_xfs() {
+fn tier_conforms_during_constant_releases_over_xfs() {
     in_a_restless_tier(Kind::Xfs, When::Used, conforms);
 }
 
 #[test]
-fn it_conforms_over_btrfs() {
+fn tier_conforms_during_constant_releases_over_btrfs() {
     in_a_restless_tier(Kind::Btrfs, When::Used, conforms);
 }
 
@@ -258,16 +258,16 @@ fn pjdfstest_passes(tiered: &Tiered, known: &[&str]) {
 }
 
 #[test]
-fn it_passes_pjdfstest_over_ext4() {
+fn tier_passes_pjdfstest_during_constant_releases_over_ext4() {
     in_a_restless_tier(Kind::Ext4, When::Looked, |tiered| pjdfstest_passes(tiered, &[]));
 }
 
 #[test]
-fn it_passes_pjdfstest_over_xfs() {
+fn tier_passes_pjdfstest_during_constant_releases_over_xfs() {
     in_a_restless_tier(Kind::Xfs, When::Looked, |tiered| pjdfstest_passes(tiered, &[]));
 }
 
 #[test]
-fn it_passes_pjdfstest_over_btrfs() {
+fn tier_passes_pjdfstest_during_constant_releases_over_btrfs() {
     in_a_restless_tier(Kind::Btrfs, When::Looked, |tiered| pjdfstest_passes(tiered, OF_BTRFS));
 }

@@ -171,7 +171,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_goes_to_an_archive_and_comes_back_by_range() {
+fn file_is_archived_released_and_recalled_by_range() {
     require_mounting!();
     let tiered = Tiered::mounted();
     let data = noise(1, 5 * MIB + 77);
@@ -204,7 +204,7 @@ fn a_file_goes_to_an_archive_and_comes_back_by_range() {
 }
 
 #[test]
-fn a_lost_disk_is_made_again_from_the_archive() {
+fn lost_tree_is_rebuilt_from_the_archive() {
     require_mounting!();
     let mut tiered = Tiered::mounted();
     let data = noise(2, 2 * MIB);
@@ -247,7 +247,7 @@ fn a_lost_disk_is_made_again_from_the_archive() {
 
 /// The archive has been moved, and the catalogue describes the lost tree.
 #[test]
-fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
+fn lost_tree_is_rebuilt_with_the_surviving_home() {
     require_mounting!();
     let mut tiered = Tiered::mounted();
     fs::write(tiered.path("file"), "before the tree").unwrap();
@@ -292,7 +292,7 @@ fn a_lost_disk_is_made_again_with_the_home_that_is_left() {
 }
 
 #[test]
-fn mistakes_are_refused_in_one_line() {
+fn invalid_tier_commands_are_refused_in_one_line() {
     require_mounting!();
     let tiered = Tiered::new();
     let lower = tiered.place.lower.to_str().unwrap().to_owned();
@@ -337,7 +337,7 @@ fn mistakes_are_refused_in_one_line() {
 
 /// Released bytes read as zeros there, and `fslab tier release` prints that.
 #[test]
-fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
+fn data_written_to_a_released_file_behind_the_mount_is_kept() {
     require_mounting!();
     let tiered = Tiered::mounted();
     let mut data = noise(9, 3 * MIB + 100);
@@ -361,7 +361,7 @@ fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
 }
 
 #[test]
-fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
+fn archive_is_not_created_in_place_of_a_missing_disk() {
     require_mounting!();
     let tiered = Tiered::new();
     let missing = tiered.beside.join("missing");
@@ -383,7 +383,7 @@ fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
 
 /// The tier of root holds files that others may not read.
 #[test]
-fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not() {
+fn archives_and_homes_are_private_and_open_ones_are_reported() {
     require_mounting!();
     let tiered = Tiered::new();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
@@ -408,7 +408,7 @@ fn archives_and_homes_are_their_owners_alone_and_it_is_said_where_they_are_not()
 }
 
 #[test]
-fn it_is_said_that_there_is_nothing_to_say() {
+fn empty_state_and_queue_print_a_message() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::create_dir(tiered.path("directory")).unwrap();
@@ -420,7 +420,7 @@ fn it_is_said_that_there_is_nothing_to_say() {
 }
 
 #[test]
-fn a_policy_decides_and_says_what_it_would_do() {
+fn policy_dry_run_reports_what_the_policy_then_does() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::write(tiered.path("video.mkv"), noise(4, 2 * MIB)).unwrap();
@@ -455,7 +455,7 @@ fn a_policy_decides_and_says_what_it_would_do() {
 }
 
 #[test]
-fn a_mount_does_its_rounds_and_keeps_to_its_limits() {
+fn mount_applies_the_policy_periodically_within_its_recall_rate() {
     require_mounting!();
     let tiered = Tiered::new();
     let rules = "[[rule]]\naction = 'release'\npaths = ['*.mkv']\n";
@@ -479,7 +479,7 @@ fn a_mount_does_its_rounds_and_keeps_to_its_limits() {
 }
 
 #[test]
-fn programs_that_are_denied_do_not_recall() {
+fn denied_programs_do_not_recall_files() {
     require_mounting!();
     let tiered = Tiered::new();
     let settings = tiered.beside.join("home/tier.toml");
@@ -507,7 +507,7 @@ fn programs_that_are_denied_do_not_recall() {
 }
 
 #[test]
-fn a_removed_file_comes_back() {
+fn undelete_restores_a_removed_file() {
     require_mounting!();
     let tiered = Tiered::mounted();
     let data = noise(6, MIB + 5);
@@ -523,7 +523,7 @@ fn a_removed_file_comes_back() {
 }
 
 #[test]
-fn an_encrypted_archive_wants_its_key_and_gives_everything_back_with_it() {
+fn encrypted_archive_is_readable_only_with_its_key() {
     require_mounting!();
     let mut place = Place::new();
     let beside = place.lower.parent().unwrap().to_owned();

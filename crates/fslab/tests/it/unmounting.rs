@@ -48,7 +48,7 @@ fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
 }
 
 #[test]
-fn a_signal_to_a_daemon_without_its_mount_leaves_the_next_mount_alone() {
+fn signalled_daemon_does_not_unmount_a_later_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "zstd", "-l", SLOW]);
     let user = File::create(next.point.join("file")).unwrap();
@@ -61,7 +61,7 @@ fn a_signal_to_a_daemon_without_its_mount_leaves_the_next_mount_alone() {
 }
 
 #[test]
-fn an_idle_timer_ends_with_its_mount() {
+fn idle_timer_does_not_unmount_a_later_mount() {
     require_mounting!();
     let idle = ["-o", "idle_timeout=400ms", "-l", "zstd", "-l", SLOW];
     let (first, daemon, next) = stopped_daemon_and_next_mount(&idle);
@@ -90,7 +90,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
 
 /// One place is inside another of the same file system.
 #[test]
-fn a_signal_detaches_every_place_the_innermost_first() {
+fn signal_detaches_every_mount_point_innermost_first() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null"]);
     let inner = place.point.join("inner");
@@ -118,7 +118,7 @@ fn image_in_use() -> (Place, std::path::PathBuf, File) {
 }
 
 #[test]
-fn a_second_signal_cuts_users_off_and_keeps_what_was_closed() {
+fn second_signal_aborts_open_files_and_keeps_closed_ones() {
     require_mounting!();
     let (place, image, mut user) = image_in_use();
     send(place.daemon(), Signal::TERM);
@@ -133,7 +133,7 @@ fn a_second_signal_cuts_users_off_and_keeps_what_was_closed() {
 }
 
 #[test]
-fn signals_while_a_daemon_writes_back_drop_nothing() {
+fn signals_during_writeback_lose_no_data() {
     require_mounting!();
     let (place, image, user) = image_in_use();
     let daemon = place.daemon();
@@ -179,7 +179,7 @@ fn umount_reports_that_the_daemon_was_killed() {
 }
 
 #[test]
-fn a_waiting_umount_ends_by_a_signal() {
+fn waiting_umount_is_interruptible() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null"]);
     let daemon = place.daemon();
@@ -193,7 +193,7 @@ fn a_waiting_umount_ends_by_a_signal() {
 }
 
 #[test]
-fn a_lazy_umount_waits_for_nobody() {
+fn lazy_umount_does_not_wait_for_the_daemon() {
     require_mounting!();
     let place = Place::mounted(&["-l", "null"]);
     let daemon = place.daemon();

@@ -111,7 +111,7 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
 
 /// An upgrade leaves no descriptor open.
 #[test]
-fn upgrades_leave_nothing_open() {
+fn upgrades_leave_no_descriptors_open() {
     require_mounting!();
     let installed = Installed::mounted("null");
     fs::write(installed.place.point.join("a"), b"text").unwrap();
@@ -129,7 +129,7 @@ fn upgrades_leave_nothing_open() {
 }
 
 #[test]
-fn a_program_that_can_not_take_over_changes_nothing() {
+fn failed_upgrade_keeps_the_running_program() {
     require_mounting!();
     let installed = Installed::mounted("null:passthrough=off");
     let place = &installed.place;
@@ -170,7 +170,7 @@ fn a_program_that_can_not_take_over_changes_nothing() {
 /// The signal arrives while the daemon of an unmounted place still writes back. The daemon
 /// continues, and nothing is mounted again.
 #[test]
-fn a_daemon_that_ends_is_not_replaced() {
+fn upgrade_signal_does_not_replace_an_ending_daemon() {
     require_mounting!();
     let place = Place::on_disk();
     let slow = "fault:rules=syncfs delay 2s";
@@ -203,11 +203,11 @@ fn only_kept_mounts_are_upgraded() {
 
 /// Only root and the mount's owner may request an upgrade.
 #[test]
-fn others_than_the_owner_of_a_mount_are_refused() {
+fn only_root_and_the_owner_may_upgrade_a_mount() {
     require_mounting!();
     if !rustix::process::geteuid().is_root() {
         let why = "not root, so that nobody else can be";
-        return skip("others_than_the_owner_of_a_mount_are_refused", why);
+        return skip("only_root_and_the_owner_may_upgrade_a_mount", why);
     }
     let installed = Installed::mounted("null");
     let before = processes(&installed.place);

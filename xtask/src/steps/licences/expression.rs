@@ -45,7 +45,7 @@ mod tests {
     use super::holds;
 
     #[test]
-    fn licences_are_read_as_they_are_written() {
+    fn licence_expressions_are_evaluated() {
         let allows = |name: &str| ["MIT", "Apache-2.0", "Unicode-3.0"].contains(&name);
         for (text, expected) in [
             ("MIT", Some(true)),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn days_hold_what_lived_less_than_one() {
+    fn days_contain_only_files_that_lived_less_than_a_day() {
         let operations = [
             file(1, 7, HOUR, 10, 2 * HOUR),
             file(2, 8, HOUR, 20, 3 * HOUR),

@@ -84,7 +84,7 @@ mod tests {
 
     /// A block yields exactly as many items as it counts, or it is damaged.
     #[test]
-    fn a_block_holds_what_it_counts() {
+    fn block_with_a_wrong_item_count_is_refused() {
         let block = |count: u16, bytes: usize| [&count.to_be_bytes()[..], &vec![7; bytes]].concat();
         assert_eq!(entries(&block(2, 124)).unwrap().len(), 2);
         assert_eq!(pointers(&block(3, 12)).unwrap().count(), 3);

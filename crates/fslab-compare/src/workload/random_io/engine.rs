@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_io_uring_is_named_as_what_is_missing() {
+    fn missing_io_uring_is_reported_as_a_missing_prerequisite() {
         for errno in [Errno::NOSYS, Errno::PERM] {
             let error = no_ring(errno.into());
             assert!(error.is_missing_prerequisite());

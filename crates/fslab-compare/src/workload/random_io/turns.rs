@@ -152,7 +152,7 @@ mod tests {
     /// The intervals of a Poisson process have a mean of 1/rate, and a standard deviation equal to
     /// it.
     #[test]
-    fn random_arrivals_have_the_rate_and_the_spread_of_independent_users() {
+    fn random_arrivals_form_a_poisson_process() {
         let random = Arrivals { rate: 1000.0, are_random: true };
         let dues = dues(random, Limit::Count(20_000));
         let intervals: Vec<f64> = dues.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_known_of_those_taken() {
+    fn written_blocks_are_those_of_the_taken_write_requests() {
         let turns = Turns::new(&accesses(), Limit::Count(40), None);
         let taken: Vec<Turn> = std::iter::from_fn(|| turns.take()).collect();
         assert_eq!((taken.len() as u64, turns.taken()), (40, 40));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_read_as_they_are_documented() {
+    fn documented_rules_are_parsed() {
         let parsed =
             rule("read|write on *.db nth 3..10 every 2 chance 25% times 4 error ENOSPC # c");
         assert_eq!(parsed.operations.len(), 2);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_rules_are_named_in_the_error() {
         refuses("reed error EIO", "unknown operation 'reed'; did you mean 'read'?");
         refuses("read eror EIO", "unknown condition or action 'eror'; did you mean 'error'?");
         refuses("read error ENOSPACE", "unknown error 'ENOSPACE'; did you mean 'ENOSPC'?");

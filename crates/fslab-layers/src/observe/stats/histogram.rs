@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_join_and_are_a_sixteenth_wide_at_most() {
+    fn buckets_are_contiguous_and_at_most_a_sixteenth_wide() {
         assert_eq!((index(1000), upper_ns(index(1000))), (index(992), 1023));
         assert_eq!(index(u64::MAX), BUCKETS - 1);
         for bucket in 0..BUCKETS {

@@ -12,7 +12,7 @@ const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 /// The file has its old content, is empty, or has its new content. Its stored form is never served
 /// as content, nor its content treated as a damaged stored form.
 #[test]
-fn a_foreign_file_is_never_taken_for_what_it_is_not() {
+fn foreign_file_is_old_empty_or_new_after_a_power_cut() {
     let crash = Arc::new(CrashFs::default());
     // Zeros at the beginning look like a head that was never written.
     let mut before = vec![0; 6000];

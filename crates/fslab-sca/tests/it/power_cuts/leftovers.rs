@@ -28,11 +28,12 @@ const TIMES: u64 = 8;
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
 /// Length of the first small chunk. With it, a later frame begins where the second attempt ends,
-/// and has the sequence that would follow. `no_other_length_was_meant` finds this length.
+/// and has the sequence that would follow. `only_the_fitting_length_catches_the_planted_bug` finds
+/// this length.
 const FITTING: usize = 12;
 
 #[test]
-fn what_an_attempt_left_does_not_follow_another() {
+fn leftovers_of_one_packing_attempt_do_not_follow_the_next() {
     two_cuts(FITTING, None).unwrap();
     let problem = two_cuts(FITTING, Some(&NO_ZEROS));
     eprintln!("{}: {}", NO_ZEROS.bug, problem.expect_err("the planted bug was not caught"));
@@ -41,7 +42,7 @@ fn what_an_attempt_left_does_not_follow_another() {
 /// Shows which lengths catch the planted bug, for future changes of the frames.
 #[test]
 #[ignore = "a measurement: which length the test above needs"]
-fn no_other_length_was_meant() {
+fn only_the_fitting_length_catches_the_planted_bug() {
     let fits = |length: &usize| two_cuts(*length, Some(&NO_ZEROS)).is_err();
     let found: Vec<usize> = (1..100).filter(fits).collect();
     assert_eq!(found, [FITTING]);

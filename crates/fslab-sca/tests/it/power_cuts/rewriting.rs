@@ -16,7 +16,7 @@ const LAYERS: [&str; 2] =
 /// always matches the readable content. Both contents take the same space below, so that the old
 /// size xattr fits the new file.
 #[test]
-fn a_rewritten_file_is_the_old_one_or_a_part_of_the_new_one() {
+fn rewritten_file_never_mixes_old_and_new_content() {
     for layer in LAYERS {
         for is_old_durable in [true, false] {
             let rewritten = rewrite(layer, is_old_durable);

@@ -96,7 +96,7 @@ fn make_tree(root: &Path) {
 }
 
 #[test]
-fn a_tree_is_encoded_and_decoded_with_everything_kept() {
+fn encoding_and_decoding_a_tree_keeps_files_and_attributes() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     make_tree(root);
@@ -157,7 +157,7 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
 /// In a tree that only a layer has written, a file of zeros has lost its writes in a crash. A
 /// decoded tree may contain files that begin with zeros on purpose.
 #[test]
-fn decoded_files_that_begin_with_zeros_are_not_taken_for_lost() {
+fn decoded_files_starting_with_zeros_are_not_treated_as_lost() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let layer = crate::layer(LAYER);
     let content = [vec![0; 5000], text(5000)].concat();
@@ -192,7 +192,7 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
 /// A stored file kept as content is restored exactly. The next run, a mount and a conversion back
 /// treat it as content.
 #[test]
-fn what_was_decoded_is_not_decoded_again() {
+fn decoded_stored_file_content_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
     for run in 0..2 {
         let told = convert(&memory, Direction::Decode).unwrap();
@@ -214,7 +214,7 @@ fn what_was_decoded_is_not_decoded_again() {
 
 /// If no xattr can mark it as content, it stays encoded.
 #[test]
-fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
+fn nested_stored_file_stays_encoded_if_xattrs_are_unsupported() {
     let (memory, content) = tree_of_a_nested_file();
     let rule = "setxattr on .fslab-convert-* error EOPNOTSUPP";
     let program = Program::parse("no xattrs", rule, 0).unwrap();
@@ -232,7 +232,7 @@ fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
 
 /// A file that is open for writing is not converted.
 #[test]
-fn a_file_that_is_written_to_is_left_alone() {
+fn file_open_for_writing_is_not_converted() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
     make_tree(root);
@@ -276,7 +276,7 @@ impl FileSystem for Meddler {
 }
 
 #[test]
-fn what_changes_meanwhile_is_not_lost() {
+fn write_during_a_conversion_is_not_lost() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     write_file(&*memory, "file", &text(100_000));
     let inner = Arc::clone(&memory);
@@ -294,7 +294,7 @@ fn what_changes_meanwhile_is_not_lost() {
 
 /// If any call fails, each name leads to its content, and the next run continues.
 #[test]
-fn an_interrupted_run_is_gone_on_with() {
+fn interrupted_conversion_is_resumed_by_the_next_run() {
     for direction in [Direction::Encode, Direction::Decode] {
         let calls = (1..).take_while(|call| interrupted_at(*call, direction)).count();
         assert!(calls > 20, "{direction:?}: only {calls} calls could fail");
@@ -346,7 +346,7 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
 /// A file that a mount would refuse is not plain. If it was encoded, its damage would become
 /// content with correct checksums, and its remaining frames could not be found.
 #[test]
-fn a_stored_file_without_a_head_is_left_as_it_is() {
+fn stored_file_without_a_head_is_not_converted() {
     for junk in [0xEE, 0] {
         let below = Below::new();
         let fs = below.mount(LAYER);

@@ -97,7 +97,7 @@ fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
 
 /// Any user can set this mark, to the inode of another user's file.
 #[test]
-fn a_mark_that_users_can_set_gives_them_no_file_of_others() {
+fn user_xattr_mark_cannot_claim_another_users_file() {
     for (mode, owner) in [(0o666, 1002), (0o755, 1001)] {
         let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let files = original_and_copy(&memory);
@@ -141,7 +141,7 @@ const CHANGES: [(&str, Change); 6] = [
 ];
 
 #[test]
-fn only_what_this_run_would_make_is_taken_up() {
+fn copy_is_reused_only_if_it_equals_a_fresh_conversion() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     mark(&Client::new(&*memory), TRUSTED, original_and_copy(&memory));
     encode(&memory).1.unwrap();
@@ -168,7 +168,7 @@ fn only_what_this_run_would_make_is_taken_up() {
 }
 
 #[test]
-fn a_copy_of_names_outside_is_not_taken_up() {
+fn copy_with_a_name_outside_the_tree_is_not_reused() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -215,7 +215,7 @@ impl FileSystem for Unprivileged {
 
 /// An in-memory tree is converted by root, whose files have owner 0.
 #[test]
-fn an_ordinary_user_believes_marks_on_own_files_only() {
+fn ordinary_user_trusts_marks_only_on_own_files() {
     let cases =
         [("own", 0, 0o640, true), ("others'", 1002, 0o640, false), ("own", 0, 0o600, false)];
     for (whose, owner, mode, is_taken_up) in cases {
@@ -236,7 +236,7 @@ fn an_ordinary_user_believes_marks_on_own_files_only() {
 }
 
 #[test]
-fn files_of_others_with_several_names_are_kept_where_no_mark_can_be_trusted() {
+fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     write_file(&*memory, "one", &text(50_000));
     let client = Client::new(&*memory);
@@ -341,7 +341,7 @@ fn an_original_that_is_written_to_is_never_removed() {
 /// In a copied or restored tree, inode numbers differ. Then a temporary name means nothing, and the
 /// file under it may be the only copy of a user's data.
 #[test]
-fn an_original_is_kept_where_inodes_are_others() {
+fn leftover_original_is_kept_if_inode_numbers_changed() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     write_file(&*memory, "file", &text(50_000));
     encode(&memory).1.unwrap();
@@ -428,7 +428,7 @@ impl FileSystem for Balance {
 }
 
 #[test]
-fn what_is_converted_is_told_so_though_its_original_stays() {
+fn file_is_reported_converted_even_if_its_original_remains() {
     for links in [1, 3] {
         let inner = MemFs::default();
         write_file(&inner, "file-1", &text(50_000));
@@ -470,7 +470,7 @@ impl FileSystem for Elsewhere {
 }
 
 #[test]
-fn nothing_is_opened_behind_a_symbolic_link() {
+fn conversion_does_not_follow_a_symbolic_link() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().canonicalize().unwrap();
     fs::create_dir(root.join("tree")).unwrap();
@@ -500,7 +500,7 @@ fn acl() -> Vec<u8> {
 
 /// A directory's default ACL applies to new files in it, not to existing ones.
 #[test]
-fn a_default_acl_lets_nobody_into_what_was_there_before() {
+fn default_acl_is_not_applied_to_converted_files() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     write_file(&*memory, "file", &text(50_000));
     let client = Client::new(&*memory);

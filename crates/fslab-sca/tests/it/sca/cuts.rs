@@ -9,7 +9,7 @@ use super::below::{Below, read_file, text};
 const CUTS: [usize; 5] = [1, 150, 300, 301, 4296];
 
 #[test]
-fn a_shortened_file_that_grows_again_has_zeros_behind_the_cut() {
+fn truncated_file_that_grows_again_has_zeros_past_the_cut() {
     for (layer, cut) in ["zstd:chunk=4KiB", "copy:chunk=4KiB"]
         .iter()
         .flat_map(|layer| CUTS.iter().map(move |cut| (*layer, *cut)))

@@ -65,7 +65,7 @@ fn flip_every_byte(codec: &str, synced: bool) {
 /// lost writes, since its mark says that it was settled. Once it was served as an empty file with
 /// its old size, and the next write quarantined its frames.
 #[test]
-fn a_file_that_was_left_well_is_not_empty_though_its_head_is_lost() {
+fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
         let below = Below::new();
         let fs = below.mount("zstd:chunk=4KiB");
@@ -90,7 +90,7 @@ fn a_file_that_was_left_well_is_not_empty_though_its_head_is_lost() {
 /// The walk must know the length of a hole. Once, a single wrong bit in it made the whole file
 /// unreadable. Without a trusted mark, the bit hid all later data.
 #[test]
-fn a_flipped_bit_of_a_hole_costs_nothing() {
+fn flipped_bit_in_a_hole_frame_loses_no_data() {
     for codec in CODECS {
         for is_believed in [true, false] {
             flip_a_hole(codec, is_believed);
@@ -149,7 +149,7 @@ fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
 /// A read that touches a damaged chunk fails completely: a short read would look like the end of
 /// the file.
 #[test]
-fn a_read_over_a_damaged_chunk_is_not_cut_short() {
+fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
     let below = Below::new();
     let fs = below.mount("copy:chunk=4KiB");
     write_file(&*fs, "file", &text(20_000));
@@ -172,7 +172,7 @@ fn a_read_over_a_damaged_chunk_is_not_cut_short() {
 /// but lose the gap and the next write. A torn frame among the bytes must then not count as
 /// followed by whole frames.
 #[test]
-fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
+fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
     let layer = "copy:chunk=4KiB";
     let below = Below::new();
     let fs = below.mount(layer);
@@ -195,7 +195,7 @@ fn copies_kept_aside_do_not_follow_what_they_are_copies_of() {
 /// Data that was cut off stays lost, even if a power cut tore the write that added it or the cut
 /// itself. A file that grows again has zeros there.
 #[test]
-fn nothing_is_left_behind_the_end_of_a_file_that_was_cut() {
+fn truncated_data_never_reappears_after_a_power_cut() {
     // A write is torn in its content. A cut is torn in the bytes behind gzip's header, and without
     // xattrs no mark says that the file was settled.
     let torn = [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB,size-xattr=off", Torn::Cut)];
@@ -290,7 +290,7 @@ fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
 /// If an index page is damaged, the frames replace it. This also works at open, when frames behind
 /// the checkpoint concern chunks of that page.
 #[test]
-fn a_flipped_bit_in_the_index_costs_no_more_than_its_chunk() {
+fn a_flipped_bit_in_the_index_loses_no_data() {
     for codec in ["copy", "gzip", "zstd", "lz4"] {
         for xattr in ["on", "off"] {
             let layer = format!("{codec}:chunk=16KiB,cache=0,size-xattr={xattr}");
@@ -324,7 +324,7 @@ fn page_bodies(stored: &[u8]) -> Vec<usize> {
 
 /// A damaged index page is healed for every operation, not only for reads.
 #[test]
-fn whoever_comes_upon_a_damaged_index_first_is_answered() {
+fn any_first_operation_heals_a_damaged_index() {
     let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [
         |file, expected| {
             file.write_all(10_000, b"in the middle").unwrap();
@@ -379,7 +379,7 @@ fn sync(fs: &dyn FileSystem) {
 /// A power cut may tear the frame that replaced a tail, and leave the pieces before and behind it:
 /// more than a checkpoint can list. A later sync must still make all data durable.
 #[test]
-fn a_tail_that_a_crash_made_too_long_is_encoded_before_the_next_sync() {
+fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
     for xattr in ["on", "off"] {
         let layer = format!("copy:chunk=4KiB,size-xattr={xattr}");
         let below = Below::new();
@@ -471,7 +471,7 @@ fn lost_pieces(fs: &dyn FileSystem, expected: &[u8]) -> Result<usize, String> {
 }
 
 #[test]
-fn the_next_write_makes_a_damaged_head_whole() {
+fn next_write_repairs_a_damaged_head() {
     for codec in CODECS {
         let (below, layer) = (Below::new(), format!("{codec}:chunk=4KiB"));
         {

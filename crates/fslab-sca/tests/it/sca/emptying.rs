@@ -14,7 +14,7 @@ fn fails<T>(answer: fslab_vfs::Result<T>) {
 
 /// `power_cuts::rewriting` tests the state after a crash.
 #[test]
-fn emptying_reads_and_syncs_nothing() {
+fn truncating_to_zero_neither_reads_nor_syncs() {
     let below = Below::new();
     let failing = Failing::over(&below, LAYER, "");
     write_file(&*failing.fs, "file", &text(5000));
@@ -44,7 +44,7 @@ fn emptying_an_open_file_reads_and_syncs_nothing() {
 
 /// A failed sync may lose the change of its mark.
 #[test]
-fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided() {
+fn emptied_foreign_file_stays_empty_if_its_mark_cannot_be_voided() {
     let below = Below::new();
     write_file(&*below.fs, "file", &text(5000));
     let failing = Failing::over(&below, LAYER, "");
@@ -64,7 +64,7 @@ fn a_foreign_file_is_not_begun_as_a_stored_one_where_its_mark_can_not_be_voided(
 
 /// A foreign file stays foreign if it can't be emptied, whatever it begins with.
 #[test]
-fn a_foreign_file_that_can_not_be_emptied_stays_as_it_is() {
+fn foreign_file_stays_unchanged_if_truncating_it_fails() {
     for mut content in [random(3, 5000), vec![0; 5000]] {
         let below = Below::new();
         write_file(&*below.fs, "file", &content);

@@ -373,7 +373,7 @@ fn beginnings(direction: Direction) -> (Arc<dyn FileSystem>, Tree) {
 }
 
 #[test]
-fn a_conversion_that_is_killed_at_any_call_is_resumed_to_the_same_tree() {
+fn conversion_killed_at_any_call_resumes_to_the_same_tree() {
     for direction in [Direction::Encode, Direction::Decode] {
         let mut calls = 0;
         for call in 1.. {
@@ -414,7 +414,7 @@ fn with_another_lookalike(below: &Arc<dyn FileSystem>, mut before: Tree) -> Tree
 
 /// A mount turns a tree into a lower directory: what it shows stays the same after later runs.
 #[test]
-fn what_a_mount_shows_of_a_conversion_that_was_killed_stays() {
+fn contents_mounted_after_a_killed_conversion_do_not_change_later() {
     for direction in [Direction::Encode, Direction::Decode] {
         for call in 1.. {
             let (below, before) = beginnings(direction);
@@ -500,7 +500,7 @@ impl FileSystem for LittleRoom {
 /// The size xattr is dropped in favour of the user's xattrs. A file that looks like a stored file
 /// needs an fslab xattr; if there is no room, the file stays as it is.
 #[test]
-fn xattrs_of_users_have_the_room_that_they_had() {
+fn user_xattrs_take_precedence_over_the_size_xattr() {
     let below: Arc<dyn FileSystem> = Arc::new(LittleRoom(MemFs::default()));
     let client = Client::new(&*below);
     for (name, content) in [("text", text(9000)), ("golden", golden(5))] {
@@ -522,7 +522,7 @@ fn xattrs_of_users_have_the_room_that_they_had() {
 
 /// Without xattrs it is unknown whether a file that looks like a stored file is one.
 #[test]
-fn files_that_look_stored_are_not_encoded_where_no_xattr_can_be_set() {
+fn files_that_look_stored_are_not_encoded_without_xattrs() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     write_file(&*memory, "golden", &golden(2));
     write_file(&*memory, "text", &text(5000));
@@ -559,7 +559,7 @@ fn an_estimate_counts_files_that_only_look_stored() {
 
 /// A part of a lower directory follows the same rule as the whole.
 #[test]
-fn a_part_of_a_lower_directory_is_converted_as_one() {
+fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let (tree, part) = (scratch.path().to_owned(), scratch.path().join("part"));
     fs::create_dir(&part).unwrap();

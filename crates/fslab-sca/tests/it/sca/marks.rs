@@ -43,18 +43,18 @@ fn marks_stay_true(layer: &str, rules: &str) {
 }
 
 #[test]
-fn marks_stay_true_where_a_mount_keeps_none() {
+fn marks_stay_correct_after_a_mount_with_size_xattr_off() {
     marks_stay_true(KEEPS_NOT, "");
 }
 
 #[test]
-fn marks_stay_true_where_the_tree_can_not_be_marked() {
+fn marks_stay_correct_if_the_tree_cannot_be_marked() {
     marks_stay_true(KEEPS, NO_TREE);
 }
 
 /// Otherwise a later mount would trust the mark of the earlier content.
 #[test]
-fn what_has_a_mark_that_can_not_be_voided_is_not_changed() {
+fn write_fails_if_the_mark_of_the_file_cannot_be_voided() {
     for layer in [KEEPS, KEEPS_NOT] {
         let below = marked();
         let failing = Failing::over(&below, layer, "");
@@ -69,7 +69,7 @@ fn what_has_a_mark_that_can_not_be_voided_is_not_changed() {
 
 /// A foreign file stays foreign after any write, whether or not sizes are kept in xattrs.
 #[test]
-fn foreign_files_are_marked_where_no_sizes_are_kept() {
+fn foreign_files_are_marked_even_with_size_xattr_off() {
     let below = Below::new();
     write_file(&*below.fs, "foreign", &random(3, 5000));
     let fs = below.mount(KEEPS_NOT);
@@ -90,7 +90,7 @@ fn foreign_files_are_marked_where_no_sizes_are_kept() {
 
 /// One file that can't be settled at the end does not make the next mount distrust all others.
 #[test]
-fn a_session_ends_though_a_file_can_not_be_left_in_order() {
+fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
     let below = Below::new();
     // A seek table is written last; it must not change the modification time.

@@ -76,7 +76,7 @@ impl FileSystem for Counting {
 /// A changed index page stays in memory until it is written. A few bytes at distant offsets change
 /// thousands of pages long before 64 MiB are written.
 #[test]
-fn changes_far_apart_do_not_pile_up_in_memory() {
+fn scattered_writes_keep_the_index_in_memory_bounded() {
     let below = Arc::new(Counting::default());
     let layer = crate::layer(LAYER);
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
@@ -106,7 +106,7 @@ fn changes_far_apart_do_not_pile_up_in_memory() {
 
 /// Number of chunks in a file of 8 GiB at the default size, and a few more.
 #[test]
-fn a_file_that_was_closed_is_opened_by_eight_reads_at_most() {
+fn opening_a_closed_file_takes_at_most_eight_reads() {
     for (layer, size) in [
         ("copy:chunk=128KiB", 60 << 20),
         ("lz4:chunk=4KiB", 256 << 20),
@@ -150,7 +150,7 @@ fn write_zeros(fs: &dyn FileSystem, size: u64) {
 /// Chunks with a damaged frame and a damaged index can't be read. The whole file is searched once,
 /// not for each reader.
 #[test]
-fn what_can_not_be_healed_is_not_tried_again() {
+fn unrecoverable_chunk_is_searched_for_only_once() {
     let below = Arc::new(Counting::default());
     let layer = crate::layer("copy:chunk=4KiB,threads=1,cache=0,pack=off");
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
@@ -287,7 +287,7 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
 
 /// A range with thousands of index pages is emptied in parts; pages are written in between.
 #[test]
-fn holes_and_cuts_do_not_pile_up_in_memory() {
+fn punching_and_truncating_keep_the_index_in_memory_bounded() {
     let below = Arc::new(Counting::default());
     let layer = crate::layer(LAYER);
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
@@ -322,7 +322,7 @@ fn holes_and_cuts_do_not_pile_up_in_memory() {
 /// A search for a hole in a file without holes visits every index page. Pages are dropped on the
 /// way, so the upper ones are read more than once.
 #[test]
-fn looking_for_a_hole_does_not_keep_the_index() {
+fn seek_hole_does_not_keep_index_pages_in_memory() {
     let below = Arc::new(Counting::default());
     let layer = crate::layer("lz4:chunk=4KiB,threads=1,cache=0");
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();

@@ -46,7 +46,7 @@ fn write_and_rewrite(fs: &dyn FileSystem, rounds: u64) -> Vec<u8> {
 }
 
 #[test]
-fn packed_files_are_short_and_found_however_a_daemon_ends() {
+fn packed_files_are_small_and_readable_after_a_kill() {
     for codec in CODECS {
         let layer = format!("{codec}:chunk=16KiB,pack=close");
         let (below, data) = rewritten(&layer);
@@ -68,7 +68,7 @@ fn packed_files_are_short_and_found_however_a_daemon_ends() {
 
 /// Small holes are filled with zeros, so that tools decode the file; large ones stay holes.
 #[test]
-fn holes_are_packed() {
+fn packing_fills_small_holes_and_keeps_large_ones() {
     const MIB: u64 = 1 << 20;
     for (hole, is_filled) in [(300_000, true), (40 * MIB, false)] {
         let below = Below::new();
@@ -126,7 +126,7 @@ fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
 
 /// A reader that has the file open all the time reads the right bytes.
 #[test]
-fn open_files_are_packed_under_their_readers() {
+fn packing_an_open_file_does_not_disturb_its_reader() {
     let below = Below::new();
     let fs = below.mount("zstd:chunk=4KiB,level=1,pack=close,garbage=4KiB");
     let mut data = mixed(100_000);
@@ -154,7 +154,7 @@ fn open_files_are_packed_under_their_readers() {
 
 /// The tool packs a file with several names in place; names, rights, times and xattrs stay.
 #[test]
-fn the_tool_keeps_everything_but_the_garbage() {
+fn pack_tool_keeps_names_modes_times_and_xattrs() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let stack = |layer: &str| -> Arc<dyn FileSystem> {
         let stack = format!("{layer} / {}", scratch.path().display());
@@ -272,7 +272,7 @@ fn packing_keeps_to_its_rate() {
 
 /// A writer during background packing can read back what it wrote.
 #[test]
-fn packing_gives_way_to_writers() {
+fn writes_during_packing_are_read_back_correctly() {
     let below = Below::new();
     let layer = "zstd:chunk=4KiB,level=1,pack-after=0s,pack-rate=1GiB,garbage=4KiB,cache=64KiB";
     let fs = below.mount(layer);
@@ -290,7 +290,7 @@ fn packing_gives_way_to_writers() {
 /// If any call fails while a file is packed, all data written before and after is found. This holds
 /// for the open handle, a new one, and the next daemon.
 #[test]
-fn a_call_that_fails_while_a_file_is_packed_loses_nothing() {
+fn failed_call_during_packing_loses_no_data() {
     for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {
         let calls = (1..).take_while(|call| fails_while_packing(operation, *call)).count();
         assert!(calls >= least, "{operation}: only {calls} calls could fail");
@@ -330,7 +330,7 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
 /// After a failed sync it is unknown which data is durable: the frames are read, and no mark is
 /// trusted.
 #[test]
-fn a_file_that_was_not_made_durable_has_no_mark_that_is_believed() {
+fn failed_fsync_leaves_no_trusted_mark() {
     const STATE: usize = 2;
     for (failing, is_durable) in [(1, false), (100, true)] {
         let below = Below::new();
@@ -374,7 +374,7 @@ impl FileSystem for PanicsOnce {
 
 /// Otherwise nothing would be packed until the next mount.
 #[test]
-fn packing_goes_on_after_a_bug() {
+fn packing_continues_after_a_panic() {
     let below = Arc::new(PanicsOnce::default());
     let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
     let fs = crate::layer(layer).build(below.clone()).unwrap();
@@ -394,7 +394,7 @@ fn packing_goes_on_after_a_bug() {
 /// A file that was shortened contains extra data for ordinary tools, even if it grows to its old
 /// size again.
 #[test]
-fn a_file_that_was_cut_shorter_is_packed_only_by_packing() {
+fn truncated_file_counts_as_packed_only_after_packing() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = scratch.path().join("file");
     for codec in ["gzip", "zstd", "lz4"] {

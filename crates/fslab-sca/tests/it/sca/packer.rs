@@ -25,7 +25,7 @@ fn least_bytes(layer: &str, data: &[u8]) -> usize {
 /// Files written in small pieces are packed before the daemon ends, even if the mount was never
 /// idle.
 #[test]
-fn what_waits_is_packed_at_the_end() {
+fn waiting_files_are_packed_at_unmount() {
     for (codec, length) in ["gzip", "zstd", "lz4"].into_iter().zip([700_000, 300_000, 30_000]) {
         let layer = format!("{codec}:pack-after=1h");
         let (below, data) = (Below::new(), mixed(length));
@@ -44,7 +44,7 @@ fn what_waits_is_packed_at_the_end() {
 
 /// On unmount the kernel drops the release of a file that was closed just before.
 #[test]
-fn files_that_were_not_released_are_packed_at_the_end() {
+fn unreleased_files_are_packed_at_unmount() {
     let layer = "gzip:pack-after=1h";
     let (below, data) = (Below::new(), mixed(300_000));
     let fs = below.mount(layer);
@@ -102,7 +102,7 @@ fn a_removed_file_is_not_held_to_be_packed() {
 /// Unmounting takes at most ten seconds of packing, by a clock that advances six seconds at each
 /// reading. The remaining files stay valid.
 #[test]
-fn the_end_waits_for_ten_seconds_of_packing_at_most() {
+fn unmount_packs_for_at_most_ten_seconds() {
     let (below, data) = (Below::new(), mixed(300_000));
     let context = StackContext::new(Arc::new(SteppingClock::new(6_000_000_000)));
     let layer = crate::layer("zstd:pack-after=1h");
@@ -130,7 +130,7 @@ fn long_tails_are_packed() {
 /// Short tails are not packed: a program that appends a line a minute would cause a rewrite each
 /// time.
 #[test]
-fn short_tails_stay() {
+fn short_tails_are_not_packed() {
     let (below, data) = (Below::new(), mixed(300_000));
     let fs = below.mount("gzip:pack-after=1h");
     write_file_in_pieces(&*fs, "file", &data, data.len() - 1000);
@@ -141,7 +141,7 @@ fn short_tails_stay() {
 
 /// Once the mount is idle, all waiting files are packed, with one wait in total.
 #[test]
-fn an_idle_mount_packs_all_that_waits() {
+fn an_idle_mount_packs_all_waiting_files() {
     const FILES: usize = 100;
     let after = Duration::from_millis(500);
     let (below, data) = (Below::new(), text(60_000));

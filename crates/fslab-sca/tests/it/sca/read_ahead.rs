@@ -65,7 +65,7 @@ fn mounted(below: &Arc<Counting>, data: &[u8]) -> Arc<dyn FileSystem> {
 
 /// The chunks behind a sequential reader are decoded while it processes earlier ones, each once.
 #[test]
-fn a_reader_in_sequence_finds_chunks_decoded() {
+fn sequential_reader_finds_chunks_decoded_ahead() {
     let (below, data) = (Arc::new(Counting::default()), content());
     let fs = mounted(&below, &data);
     let client = Client::new(&*fs);
@@ -86,7 +86,7 @@ fn a_reader_in_sequence_finds_chunks_decoded() {
 
 /// Chunks that were decoded in advance are rewritten before the reader reaches them.
 #[test]
-fn what_was_written_meanwhile_is_what_is_read() {
+fn reader_sees_writes_to_chunks_decoded_ahead() {
     let (below, mut data) = (Arc::new(Counting::default()), text(CHUNK * CHUNKS));
     let fs = mounted(&below, &data);
     let client = Client::new(&*fs);
@@ -107,7 +107,7 @@ fn what_was_written_meanwhile_is_what_is_read() {
 
 /// Other frames replace those that were decoded in advance.
 #[test]
-fn what_was_made_anew_meanwhile_is_what_is_read() {
+fn reader_sees_new_content_after_truncation_and_rewrite() {
     let (below, data) = (Arc::new(Counting::default()), content());
     let fs = mounted(&below, &data);
     let client = Client::new(&*fs);
@@ -134,7 +134,7 @@ fn what_was_made_anew_meanwhile_is_what_is_read() {
 /// Workers that decode in advance and workers that encode for the holder of the file never wait for
 /// each other.
 #[test]
-fn a_reader_in_sequence_and_a_writer_both_go_on() {
+fn sequential_reader_and_writer_do_not_deadlock() {
     const ROUNDS: u64 = 2000;
     const HUNG: Duration = Duration::from_secs(120);
     let fs = mounted(&Arc::default(), &text(CHUNK * CHUNKS));

@@ -15,7 +15,7 @@ const CAPABILITY: &str = "security.capability";
 /// remove them without a layer. `cp -a` and `tar --xattrs` set a program's capabilities after
 /// writing its content and before closing it.
 #[test]
-fn rights_outlive_fsync_and_close() {
+fn capabilities_and_setuid_survive_fsync_and_close() {
     for codec in CODECS {
         for is_synced in [false, true] {
             rights_outlive(codec, is_synced);
@@ -51,7 +51,7 @@ fn rights_outlive(codec: &str, is_synced: bool) {
 
 /// At close, only a seek table is appended to a file that was written in order.
 #[test]
-fn rights_outlive_the_seek_table() {
+fn capabilities_survive_writing_the_seek_table() {
     let below = Below::new();
     let fs = below.mount("zstd:chunk=4KiB");
     let client = Client::new(&*fs);
@@ -93,7 +93,7 @@ impl FileSystem for Meanwhile {
 
 /// `setcap -r` during a step of packing, which would restore the earlier value.
 #[test]
-fn rights_that_are_taken_away_while_a_file_is_packed_are_gone() {
+fn capability_removed_during_packing_stays_removed() {
     let below = Arc::new(Meanwhile::default());
     let layer = crate::layer("copy:chunk=4KiB,pack=close,garbage=4KiB");
     let fs = layer.build(below.clone()).unwrap();

@@ -105,7 +105,7 @@ fn close(file: File<'_>) {
 
 /// Garbage collection stops at unreadable content, and keeps it for a repair.
 #[test]
-fn cleaning_keeps_what_is_damaged() {
+fn garbage_collection_keeps_damaged_content() {
     let below = Below::new();
     let layer = "copy:chunk=4KiB,garbage=4KiB";
     let fs = below.mount(layer);
@@ -131,7 +131,7 @@ fn cleaning_keeps_what_is_damaged() {
 /// On a full disk every operation succeeds or reports an error, and no data is lost. Operations
 /// that take no space below, such as truncating and removing, always work.
 #[test]
-fn a_full_disk_refuses_and_loses_nothing() {
+fn full_disk_returns_errors_and_loses_no_data() {
     for codec in CODECS {
         let below = Below::of(MemFs::new(Capacity { bytes: 4 * MIB, inodes: 100 }));
         let fs = below.mount(&format!("{codec}:chunk=16KiB"));
@@ -202,7 +202,7 @@ fn peak_percent(layer: &str, piece: usize) -> u64 {
 
 /// Small pieces are stored raw until a chunk is full, and are dead then.
 #[test]
-fn a_file_that_grows_in_small_pieces_takes_a_tenth_more_than_its_size() {
+fn appending_small_pieces_takes_at_most_110_percent_of_the_size() {
     for layer in ["copy:pack=off", "gzip:pack=off", "zstd:pack=off"] {
         for piece in [700, 4 << 10, 64 << 10] {
             let percent = peak_percent(layer, piece);
@@ -214,7 +214,7 @@ fn a_file_that_grows_in_small_pieces_takes_a_tenth_more_than_its_size() {
 /// Space is freed in the background. If that is slower than the writer, the writer waits: garbage
 /// has a bound.
 #[test]
-fn space_is_given_back_while_a_file_is_written() {
+fn space_is_freed_while_a_file_is_written() {
     let (below, data) = (Below::new(), random(6, 4 * MIB as usize));
     let layer = "copy:chunk=16KiB,pack-after=1h";
     let slow = Failing::over(&below, layer, "fsync delay 20ms");

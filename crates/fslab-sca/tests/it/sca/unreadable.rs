@@ -38,7 +38,7 @@ fn is_only_unreadable(fs: &dyn FileSystem, stored_length: usize, errno: Errno) {
 }
 
 #[test]
-fn files_without_the_right_to_read_them_can_be_renamed_and_removed() {
+fn unreadable_files_can_be_renamed_and_removed() {
     for layer in [LAYER, "gzip:chunk=4KiB,size-xattr=off"] {
         let below = Below::new();
         let failing = Failing::over(&below, layer, "");
@@ -60,7 +60,7 @@ fn damaged_files_can_be_renamed_and_removed() {
 
 /// Once a file is readable again, its size is known.
 #[test]
-fn rights_given_back_show_the_size() {
+fn size_is_known_once_a_file_is_readable_again() {
     let below = Below::new();
     let failing = Failing::over(&below, LAYER, "");
     write_file(&*failing.fs, "file", &text(9000));
@@ -75,7 +75,7 @@ fn rights_given_back_show_the_size() {
 
 /// The creator of a file has it open, whatever permissions it gets.
 #[test]
-fn files_are_made_without_the_right_to_read_them() {
+fn files_can_be_created_without_read_permission() {
     let below = Below::new();
     let failing = Failing::over(&below, LAYER, "");
     failing.by("getxattr|setxattr error EACCES");
@@ -99,7 +99,7 @@ fn files_are_made_without_the_right_to_read_them() {
 
 /// Permissions are checked at open: a writer continues after losing them.
 #[test]
-fn a_writer_goes_on_without_the_right_to_write() {
+fn open_writer_continues_after_losing_write_permission() {
     let below = Below::new();
     let failing = Failing::over(&below, LAYER, "");
     write_file(&*failing.fs, "file", &text(5000));
@@ -118,7 +118,7 @@ fn a_writer_goes_on_without_the_right_to_write() {
 
 /// The same for a foreign file, changed or emptied.
 #[test]
-fn a_writer_of_a_foreign_file_goes_on_without_the_right_to_write() {
+fn open_writer_of_a_foreign_file_continues_without_permission() {
     for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {
         let below = Below::new();
         write_file(&*below.fs, "file", b"not yet over");

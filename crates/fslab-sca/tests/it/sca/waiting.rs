@@ -140,7 +140,7 @@ fn use_otherwise(fs: &dyn FileSystem, name: &str, expected: &[u8]) {
 }
 
 #[test]
-fn nobody_waits_for_the_fsync_of_another() {
+fn fsync_does_not_block_other_operations() {
     for codec in ["copy", "gzip", "zstd"] {
         let (below, fs) = mounted(&format!("{codec}:chunk=4KiB"));
         let data = random(3, 200_000);
@@ -158,7 +158,7 @@ fn nobody_waits_for_the_fsync_of_another() {
 
 /// A write during an fsync neither waits nor counts as durable by it.
 #[test]
-fn a_write_goes_on_beside_an_fsync() {
+fn write_during_an_fsync_neither_waits_nor_becomes_durable() {
     let (below, fs) = mounted("copy:chunk=4KiB");
     let client = Client::new(&*fs);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
@@ -174,7 +174,7 @@ fn a_write_goes_on_beside_an_fsync() {
 }
 
 #[test]
-fn nobody_waits_for_packing() {
+fn packing_does_not_block_other_operations() {
     let (below, fs) = mounted("zstd:chunk=4KiB,garbage=4KiB,pack-after=1ms");
     let data = text(400_000);
     write_file(&*fs, "file", &data);
@@ -346,7 +346,7 @@ fn nobody_waits_while_a_foreign_mark_is_voided() {
 
 /// Only users of the same file wait for its closing.
 #[test]
-fn nobody_waits_for_another_file_to_be_closed() {
+fn closing_a_file_does_not_block_users_of_other_files() {
     let (below, fs) = mounted("copy:chunk=4KiB");
     let data = text(5000);
     write_file(&*fs, "one", &data);
@@ -366,7 +366,7 @@ fn nobody_waits_for_another_file_to_be_closed() {
 /// When the kernel forgets an inode, the layer loses it, and with it the file's times and
 /// capabilities that packing restores.
 #[test]
-fn packing_holds_the_inode() {
+fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
     let layer = crate::layer("zstd:chunk=4KiB,garbage=4KiB,pack-after=1ms");
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
@@ -390,7 +390,7 @@ fn packing_holds_the_inode() {
 /// A commit that a write makes due runs in the background: neither this write nor others wait for
 /// the disk.
 #[test]
-fn nobody_waits_for_space_to_be_given_back() {
+fn freeing_space_does_not_block_reads_and_writes() {
     let (below, fs) = mounted("copy:chunk=16KiB,pack-after=1h");
     let data = random(4, 4 << 20);
     write_file(&*fs, "file", &data);

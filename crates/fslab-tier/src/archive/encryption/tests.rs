@@ -76,7 +76,7 @@ fn contents(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn any_range_comes_back_and_takes_the_chunks_that_it_meets() {
+fn any_range_is_read_from_only_the_chunks_it_overlaps() {
     for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5] {
         let (bench, bytes) = (Bench::new(), contents(length));
         bench.put(CONTAINER, &bytes);
@@ -104,7 +104,7 @@ fn any_range_comes_back_and_takes_the_chunks_that_it_meets() {
 }
 
 #[test]
-fn nothing_is_seen_of_what_is_sealed_and_nothing_is_sealed_twice_the_same() {
+fn ciphertext_hides_plaintext_and_differs_each_time() {
     let (bench, bytes) = (Bench::new(), vec![b'a'; 2 * CHUNK + 100]);
     bench.put(CONTAINER, &bytes);
     let first = bench.raw(CONTAINER);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_moves_on_with_its_reader() {
+    fn window_moves_ahead_of_a_sequential_reader() {
         assert_eq!(ahead(&[(0, 1), (1, 1), (2, 2), (4, 1), (5, 7)]), [1..5, 5..6, 6..7]);
         assert_eq!(ahead(&[(80, 4)]), [0..0; 0], "nobody is there yet");
         assert_eq!(ahead(&[(81, 2), (83, 2), (85, 4)]), [22..26, 26..27]);

@@ -314,7 +314,7 @@ mod tests {
 
     /// The arguments are in quarters of a block.
     #[test]
-    fn only_blocks_that_keep_bytes_are_edges() {
+    fn only_partly_overwritten_blocks_are_edges() {
         check(0, 4, 40, &[], 0..1);
         check(1, 4, 40, &[0, 1], 1..1);
         check(1, 11, 40, &[0], 1..3);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_archive_has_all_threads() {
+    fn single_archive_may_use_all_threads() {
         let mut lanes = Lanes { threads: 2, ..Lanes::default() };
         lanes.reserve(Id([1; 16]));
         lanes.enter(Id([1; 16]));

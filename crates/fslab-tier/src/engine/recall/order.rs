@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_reads_each_container_once_and_begins_where_the_last_one_was() {
+    fn sweep_serves_positions_in_order_from_the_last_position() {
         let at =
             |archive: u8, medium, place| Position { archive: Id([archive; 16]), medium, place };
         let asked = vec![at(2, 1, 5), at(1, 7, 9), at(1, 3, 8), at(1, 7, 2), at(1, 3, 4)];

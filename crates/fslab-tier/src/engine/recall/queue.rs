@@ -311,7 +311,7 @@ mod tests {
 
     /// Recalls requested in advance are served although programs keep requesting others.
     #[test]
-    fn nothing_waits_for_ever() {
+    fn every_recall_is_served_eventually() {
         let mut pending =
             pending(Arc::new(Fifo), &[(1000, 7, Class::Ahead), (1001, 8, Class::Bulk)]);
         let mut served = Vec::new();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_by_position_plugs_in() {
+    fn sweep_order_serves_recalls_by_position() {
         let asked = [5, 9, 2, 7, 3].map(|block| (block, 7, Class::Bulk));
         assert_eq!(blocks(pending(Arc::new(Sweep), &asked)), [2, 3, 5, 7, 9]);
         let mut pending = pending(Arc::new(Sweep), &asked);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_user_has_too_much_of_the_first_is_surplus() {
+    fn oldest_recalls_above_a_users_limit_are_surplus() {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
         for block in 0..OF_A_USER_MAX as u64 + 2 {
             queue.push(recall_of(block, 7, Class::Ahead, block));

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_mode_is_text_for_chmod() {
+    fn saved_mode_is_four_octal_digits() {
         assert_eq!(encode(Permissions::new(0o755)), b"0755");
         for mode in [0, 0o700, 0o755, 0o3771, 0o7777].map(Permissions::new) {
             assert_eq!(decode(&encode(mode)), Some(mode));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn openings_survive_being_written_down() {
+    fn latest_openings_are_stored_up_to_a_limit() {
         let (fs, marks) = (MemFs::default(), Marks::Trusted);
         let write = |opening| marks.write_opening(&fs, opening).unwrap();
         let read = || marks.read_openings(&fs).unwrap();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_comparison_takes_what_it_was_begun_with_and_nothing_else() {
+    fn resumed_comparison_refuses_options_that_differ_from_its_start() {
         let share = Some(Share { number: 1, of: 2 });
         let targets = vec!["a b".to_owned(), "c".to_owned()];
         let choice = Choice {

@@ -200,7 +200,7 @@ mod tests {
     /// Targets that are possible on a machine are in the plan. Others are comments with the reason.
     /// The plan parses either way.
     #[test]
-    fn plans_for_machines() {
+    fn generated_plan_contains_only_targets_that_can_run() {
         check(
             &machine(true, &["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "bindfs"]),
             &["ext4", "xfs", "btrfs", "ext4 under null", "bindfs over ext4"],

@@ -49,7 +49,7 @@ mod tests {
     use crate::commands::built_in;
 
     #[test]
-    fn only_images_that_memory_has_room_for_are_put_there() {
+    fn images_are_kept_in_memory_only_if_they_fit() {
         let plan = |name| built_in::find(name).unwrap().plan(Form::Quick).unwrap();
         let in_process = plan(super::super::IN_PROCESS_PLAN);
         assert_eq!(for_images(&in_process, "--quick"), None, "there is no image");

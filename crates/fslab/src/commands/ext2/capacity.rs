@@ -130,7 +130,7 @@ mod tests {
     /// The root has room for 508 leaves of 4 KiB. A leaf holds 256 names of 16 bytes if it is full,
     /// and half of them right after a split.
     #[test]
-    fn one_level_is_full_when_its_root_is() {
+    fn one_level_index_is_full_when_its_root_is_full() {
         let full = args(1, "4096").fill().unwrap();
         assert_eq!(full.leaves, 508);
         assert!((508 * 128..508 * 256).contains(&full.names), "{}", full.names);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_level_holds_many_times_as_many() {
+    fn second_index_level_holds_over_50_times_as_many_names() {
         let [one, two] = [1, 2].map(|levels| args(levels, "1024").fill().unwrap().names);
         assert!(two > 50 * one, "{one} and {two}");
     }

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_back_and_the_image_stays() {
+    fn rehearsal_reads_its_changes_and_keeps_the_image_unchanged() {
         let image = MemoryDevice::new(10_000);
         image.write_at(0, &[7; 10_000]).unwrap();
         let changed = RwLock::new(Changed::nothing().unwrap());

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reader_that_stays_is_told_how_it_ended() {
+    fn every_connected_reader_receives_the_outcome() {
         for (outcome, told) in
             [(Ok(()), "done\n"), (Err(anyhow::anyhow!("no space\nleft")), "no space left\n")]
         {

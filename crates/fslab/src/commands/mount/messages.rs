@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_log_is_told_who_speaks_and_found_again_when_it_was_started_anew() {
+    fn log_messages_name_the_process_and_survive_a_log_restart() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("log");
         assert!(SystemLog::at(&path).is_none());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_system_log() {
+    fn full_system_log_does_not_block_the_sender() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("log");
         let _listens_not = UnixDatagram::bind(&path).unwrap();

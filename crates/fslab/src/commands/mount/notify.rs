@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_sockets_are_told() {
+    fn readiness_is_sent_to_path_and_abstract_sockets() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let name = format!("fslab-notify-{}", std::process::id());

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_fstab_is_understood() {
+    fn options_of_an_fstab_line_are_parsed() {
         let line = "defaults,nofail,x-systemd.automount,ro,layer=null:passthrough=off,dev,idmap";
         let options = parse(line).unwrap();
         assert!(options.mount.id_maps);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_every_file_system_are_understood() {
+    fn access_time_and_sync_options_are_combined() {
         let parsed = |text| {
             let mount = parse(text).unwrap().mount;
             (mount.access_times, mount.synchronous)
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_are_those_of_the_help() {
+    fn every_listed_option_parses_and_is_in_the_help() {
         for name in NAMES {
             let value = match *name {
                 "threads=" => "4",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn times_take_units() {
+    fn time_options_accept_units() {
         let options = parse("attr_timeout=0,entry_timeout=1.5s,idle_timeout=10m").unwrap();
         assert_eq!(options.mount.attr_timeout, Duration::ZERO);
         assert_eq!(options.mount.entry_timeout, Duration::from_millis(1500));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_named() {
+    fn invalid_mount_options_are_named_in_the_error() {
         for (text, part) in [
             ("read-only", "unknown mount option 'read-only'"),
             ("threads=0", "'0' is no number"),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_place_is_refused_with_its_reason() {
+    fn unsuitable_lower_directories_and_mount_points_are_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let [lower, inner, empty] =
             ["lower", "lower/inner", "empty"].map(|name| scratch.path().join(name));

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_supervisor_holds_is_told_and_read() {
+    fn supervisor_state_round_trips_through_arguments() {
         let program = Program {
             path: "/usr/bin/fslab".into(),
             arguments: ["fslab", "mount", "--daemon", "--", "a", "b,c"].map(Into::into).into(),

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_of_another_user_holds_no_mount_up() {
+    fn locked_utab_does_not_block_a_mount() {
         let scratch = tempfile::tempdir().unwrap();
         let root = fslab_sys::mounts::mounted_on(Path::new("/")).unwrap().unwrap();
         let lock = File::create(scratch.path().join("utab.lock")).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_others_and_of_living_mounts_stay_in_the_table() {
+    fn utab_keeps_lines_of_other_programs_and_live_mounts() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("mount");
         let root = fslab_sys::mounts::mounted_on(Path::new("/")).unwrap().unwrap();

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_use_is_tried_again() {
+    fn mount_is_retried_only_while_its_leaf_is_in_use() {
         let mut left = 3;
         let mut attempt = || {
             left -= 1;

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_lacks_is_told_where_nothing_was_found() {
+    fn missing_prerequisite_is_reported_if_every_answer_lacks_it() {
         let mut lacks = [(); 2].map(|()| nothing([Error::NoWorkers, Error::NoWorkers]));
         assert!(matches!(lacking(&mut lacks), Some(Error::NoWorkers)));
         let failed = nothing([Error::NoWorkers, Error::Interrupted]);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_the_reason() {
+    fn failure_reason_is_the_last_message_line() {
         let messages = b"warning: slow\nfslab: needs root\n\n";
         assert_eq!(reason("fslab x", messages), "`fslab x`: needs root");
         assert_eq!(reason("fslab x", b""), "`fslab x`: it failed");

@@ -137,7 +137,7 @@ mod tests {
 
     /// Every file parses, which checks every name in it. The page has the same counts.
     #[test]
-    fn every_claim_is_read_and_counted() {
+    fn every_claim_parses_and_matches_the_documented_counts() {
         for form in [Form::Full, Form::Quick] {
             let library = Library::open(ALL, form).unwrap_or_else(|error| panic!("{error:#}"));
             for command in library.papers.iter().flat_map(|paper| &paper.commands) {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_are_still_to_come_are_what_targets_need() {
+    fn only_targets_with_unknown_layers_declare_needs() {
         for text in plans() {
             let plan = text.plan(Form::Full).unwrap_or_else(|error| panic!("{error:#}"));
             for target in &plan.targets {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_paper_needs_its_own_plans_alone() {
+    fn selecting_one_paper_loads_only_its_plans() {
         let library = Library::open("dmfs", Form::Quick).unwrap_or_else(|error| panic!("{error}"));
         let plans: Vec<_> = library.plans.iter().map(|(text, _)| text.name).collect();
         assert_eq!((library.papers.len(), plans), (1, vec!["dmfs"]));

@@ -308,7 +308,7 @@ mod tests {
     /// much time remains, each plan gets its share at once. No plan gets more rounds than its full
     /// form.
     #[test]
-    fn rest_of_the_minutes_goes_to_plans_with_the_fewest_rounds() {
+    fn remaining_time_goes_to_the_plan_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;
         let plan = |index, rounds, time| Spent { index, rounds, most: 10, time: seconds(time) };
         let plans = vec![plan(0, 1, 66), plan(1, 3, 30), plan(2, 1, 49)];
@@ -337,7 +337,7 @@ mod tests {
     /// Samples measured before an error are kept with the error. Without samples, the plan counts
     /// as not measured.
     #[test]
-    fn samples_outlive_the_error_that_ended_their_run() {
+    fn samples_measured_before_an_error_are_kept() {
         let cut = written(&[PROVENANCE, SAMPLE]);
         let full = || Some("the disk is full".to_owned());
         let Ran::Broken(Form::Quick, records, reason) = kept(cut.path(), full()) else {

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_places_of_this_machine_are_possible() {
+    fn only_unix_sockets_and_loopback_addresses_are_accepted() {
         let parsed = |text: &str| text.parse::<Place>();
         assert_eq!(parsed("unix:/run/a"), Ok(Place::Socket("/run/a".into())));
         assert_eq!(parsed("localhost:9730"), parsed("127.0.0.1:9730"));

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_is_a_table_and_its_figures() {
+    fn layer_is_printed_as_a_table_with_measures_and_notes() {
         let lookup = OperationReport {
             operation: "lookup".into(),
             count: 4,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_below_each_other_however_long_their_names_are() {
+    fn measures_are_aligned_despite_long_names() {
         let names = ["records", "repacked_bundles_of_files"];
         let measures = names.map(|name| Measure::counter(name, "help", 7)).to_vec();
         let text = render(&[Report { measures, ..Report::default() }]);

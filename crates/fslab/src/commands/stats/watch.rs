@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_has_only_what_was_counted_in_it() {
+    fn interval_report_contains_only_its_own_operations() {
         let before = report(100, &[(10, 90), (1000, 10)], 7);
         let after = report(104, &[(10, 91), (20, 3), (1000, 10)], 9);
         let found = &between(std::slice::from_ref(&before), &[after])[0];

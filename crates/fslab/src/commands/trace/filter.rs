@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_asked_must_fit() {
+    fn record_must_match_every_filter() {
         let mut record = Record::new(Operation::Lookup);
         (record.parent, record.name, record.errno) = (Some(1), Some(b"main.rs".to_vec()), 2);
         let paths = Paths::default();

@@ -175,14 +175,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_of_a_process_is_read_behind_its_name() {
+    fn start_time_is_read_for_existing_processes_only() {
         let own = started(std::process::id() as i32).unwrap();
         assert!(own >= started(1).unwrap() && own > 0);
         assert_eq!(started(-1), None);
     }
 
     #[test]
-    fn a_process_is_waited_for_within_bounds() {
+    fn waiting_for_a_process_ends_at_the_time_limit() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
         let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();

@@ -86,7 +86,7 @@ fn listed() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn stability_levels_follow_from_what_was_shown() {
+fn stability_levels_follow_from_recorded_evidence() {
     let Stability { proof: proofs, part: parts } = stability();
     let is_proof = |key: &String| proofs.iter().any(|proof| proof.key == *key);
     let mut computed = BTreeMap::new();
@@ -101,7 +101,7 @@ fn stability_levels_follow_from_what_was_shown() {
 }
 
 #[test]
-fn missing_small_and_outdated_amounts_lower_the_level() {
+fn missing_small_or_outdated_evidence_lowers_the_level() {
     let proofs = [Proof {
         key: "kills".to_owned(),
         promise: 2,
