@@ -40,11 +40,19 @@ struct OpenInode {
     direct: Vec<Handle>,
     /// Opens so far that may use the kernel's cache.
     cached_opens: u64,
+    /// The number of such opens when all pages were dropped, with none of them left.
+    cached_opens_at_drop: u64,
 }
 
-/// Opens of an inode that may fill the kernel's cache from the daemon: the present ones, and those
-/// so far.
-pub(crate) type CachedOpens = (u64, u64);
+/// Pages of a file that the kernel may have read from the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedPages {
+    None,
+    /// The file is open without O_DIRECT.
+    OfOpen,
+    /// It was open without O_DIRECT; the number of such opens so far.
+    OfClosed(u64),
+}
 
 impl OpenInode {
     fn count(&mut self, handle: Handle, mode: OpenMode) {
@@ -140,13 +148,25 @@ impl BackingFiles {
         self.open.lock().get(&ino).is_some_and(is_written_later)
     }
 
-    /// Opens that may fill the kernel's cache with bytes of an inode.
-    pub fn cached_opens(&self, ino: Ino) -> CachedOpens {
+    /// Returns which pages of an open file may be in the kernel's cache.
+    pub fn cached_pages(&self, ino: Ino) -> CachedPages {
         let open = self.open.lock();
-        let through_daemon = open.get(&ino).filter(|inode| inode.backing.is_none());
-        through_daemon.map_or((0, 0), |inode| {
-            (inode.openings - inode.direct.len() as u64, inode.cached_opens)
-        })
+        match open.get(&ino).filter(|inode| inode.backing.is_none()) {
+            None => CachedPages::None,
+            Some(inode) if inode.openings > inode.direct.len() as u64 => CachedPages::OfOpen,
+            Some(inode) if inode.cached_opens > inode.cached_opens_at_drop => {
+                CachedPages::OfClosed(inode.cached_opens)
+            }
+            Some(_) => CachedPages::None,
+        }
+    }
+
+    /// Notes that the kernel dropped pages of a file that is still open.
+    pub fn note_dropped(&self, ino: Ino, pages: CachedPages) {
+        let CachedPages::OfClosed(opens) = pages else { return };
+        if let Some(inode) = self.open.lock().get_mut(&ino) {
+            inode.cached_opens_at_drop = opens;
+        }
     }
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {

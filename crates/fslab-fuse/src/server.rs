@@ -43,7 +43,7 @@ pub(crate) struct Server {
     pub file_system: Arc<dyn FileSystem>,
     pub options: MountOptions,
     pub granted: Granted,
-    pub backing: BackingFiles,
+    pub backing: Arc<BackingFiles>,
     /// Failed writes, if the kernel caches writes.
     pub failed_writes: Option<FailedWrites>,
     /// Whether a request arrived since the last check.
@@ -79,7 +79,7 @@ impl Server {
         let workers = Arc::<Workers>::default();
         Self {
             file_system,
-            backing: BackingFiles::new(Arc::clone(&transport)),
+            backing: Arc::new(BackingFiles::new(Arc::clone(&transport))),
             failed_writes: granted.writeback().then(|| FailedWrites::new(Arc::clone(&transport))),
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),

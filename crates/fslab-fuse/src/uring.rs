@@ -34,8 +34,12 @@ use crate::workers::Worker;
 use queues::Queue;
 pub(crate) use queues::Queues;
 
-/// Maximum number of threads of one mount, including waiting ones.
+/// Maximum number of threads of one mount, including waiting ones, unless it has many queues.
 const THREADS_MAX: usize = 256;
+
+/// Number of threads that each queue may have on average, however many queues there are. Two may
+/// wait for pages whose readers a third one serves.
+const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.
 const FIRST_THREADS: usize = 2;
@@ -167,7 +171,8 @@ impl RingThread {
     }
 
     fn add_thread_or_say(&self) {
-        if self.queues.workers.count() >= THREADS_MAX {
+        let threads_max = THREADS_MAX.max(self.queues.queues.len() * THREADS_OF_A_QUEUE);
+        if self.queues.workers.count() >= threads_max {
             return;
         }
         let started = self.server.add_ring_thread(&self.queues, self.number, None);

@@ -14,14 +14,16 @@ use crate::error::{Error, ForeignError, Result};
 use crate::stability::Stability;
 
 /// Every kind of leaf.
-pub const LEAVES: &[LeafSpec] = &[
-    LeafSpec {
-        name: "dir:PATH",
-        help: "a directory of the host; PATH alone means the same",
-        stability: Stability::Beta,
-    },
-    LeafSpec { name: "mem:", help: "memory; emptied by the unmount", stability: Stability::Beta },
-];
+pub const LEAVES: &[LeafSpec] = &[DIRECTORY, MEMORY];
+
+const DIRECTORY: LeafSpec = LeafSpec {
+    name: "dir:PATH",
+    help: "a directory of the host; PATH alone means the same",
+    stability: Stability::Beta,
+};
+
+const MEMORY: LeafSpec =
+    LeafSpec { name: "mem:", help: "memory; emptied by the unmount", stability: Stability::Beta };
 
 /// The description of a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -136,10 +138,12 @@ impl Leaf {
     /// The warning for users who mount it.
     #[must_use]
     pub fn caution(&self) -> Option<&'static str> {
-        match self {
-            Self::Foreign(leaf, _) => leaf.spec.stability.caution(),
-            Self::Directory(_) | Self::Memory => None,
-        }
+        let spec = match self {
+            Self::Foreign(leaf, _) => leaf.spec,
+            Self::Directory(_) => DIRECTORY,
+            Self::Memory => MEMORY,
+        };
+        spec.stability.caution()
     }
 
     /// The path if the leaf is a directory.

@@ -1,5 +1,7 @@
 //! Leaves a stored file in order when its writers close it.
 
+use std::cell::RefCell;
+
 use fslab_vfs::Result;
 
 use super::codec::Closing;
@@ -81,9 +83,10 @@ impl Log {
 /// [`Stop::Gone`](super::commit::Stop) if the file is changed meanwhile.
 pub fn closing_in_steps(file: &impl Steps) -> Stepped<Option<(Vec<u8>, u64)>> {
     let Some(closing) = file.look(|_, log| Ok(log.missing_closing()))? else { return Ok(None) };
-    let mut contents = Contents::default();
-    visit_in_steps(file, |io, log, chunk| contents.add(io, log, chunk))?;
-    file.look(|_, log| Ok(Some((contents.end(log, closing), log.journal.sequence()))))
+    let contents = RefCell::new(Contents::default());
+    let add = |io: Io<'_>, log: &Log, chunk| contents.borrow_mut().add(io, log, chunk);
+    let end = |log: &Log| (contents.take().end(log, closing), log.journal.sequence());
+    visit_in_steps(file, add, end).map(Some)
 }
 
 /// Accepts that the disk is full.

@@ -1,6 +1,6 @@
 //! Remembers the files whose frames were searched in vain for the content of a damaged index.
 
-use fslab_vfs::{Errno, Result, Timestamp};
+use fslab_vfs::{Errno, Ino, Result, Timestamp};
 use parking_lot::Mutex;
 
 /// Most files that are remembered, in 40 KiB.
@@ -9,10 +9,11 @@ const FILES_MAX: usize = 1024;
 /// A file as it was when it was searched. A changed file is searched again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Searched {
-    pub file_id: u64,
+    pub ino: Ino,
     /// Length of the stored file.
     pub length: u64,
-    pub modified: Timestamp,
+    /// Time of the last change, which no program can set.
+    pub changed: Timestamp,
 }
 
 /// The failed searches of a mount.
@@ -33,10 +34,10 @@ impl FailedSearches {
             return Ok(None);
         }
         let found = search();
-        // A caller who did not wait for the end tells nothing about the file.
+        // Other errors, such as of a caller that no longer waits, may not occur again.
         let has_failed = match &found {
             Ok(found) => found.is_none(),
-            Err(error) => error.errno() != Errno::INTR,
+            Err(error) => error.errno() == Errno::IO,
         };
         if has_failed {
             let mut failed = self.0.lock();

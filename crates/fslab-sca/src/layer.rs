@@ -357,11 +357,6 @@ impl FileSystem for Sca {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }
 
-    fn forget(&self, ino: Ino, lookups: u64) {
-        self.lower.forget(ino, lookups);
-        self.reclaimer.note_forgotten(ino);
-    }
-
     fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {
         let attr = self.through_handle(ino, |handle| self.lower.getattr(request, ino, handle))?;
         self.shown(request, attr)

@@ -121,23 +121,9 @@ impl Access {
 
     /// Runs `work` on a file while keeping its inode valid, even if the kernel forgets it.
     fn holding<T>(&self, ino: Ino, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.hold(ino)?;
+        self.lower.hold(ino)?;
         let done = work();
-        self.let_go(ino);
-        done
-    }
-
-    /// Keeps an inode valid until [`Self::let_go`].
-    pub fn hold(&self, ino: Ino) -> Result<()> {
-        self.lower.hold(ino)
-    }
-
-    pub fn let_go(&self, ino: Ino) {
         self.lower.let_go(ino);
-    }
-
-    /// Whether a file has no name left.
-    pub fn is_removed(&self, request: &Request, ino: Ino) -> bool {
-        self.lower.getattr(request, ino, None).is_ok_and(|attr| attr.links == 0)
+        done
     }
 }

@@ -9,6 +9,7 @@
 //! Packing proceeds one mebibyte at a time; between two steps others may use the file. If they
 //! change the file while it is being copied into the gap, the copy is given up without any loss.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -137,13 +138,10 @@ impl Shape {
 /// # Errors
 /// [`Stop::Gone`] if the file is changed meanwhile.
 fn shape_of(file: &impl Steps) -> Stepped<Shape> {
-    let mut shape = Shape::new();
-    visit_in_steps(file, |io, log, chunk| shape.add(io, log, chunk))?;
-    file.look(|_, log| {
-        shape.add_hole(log, log.size());
-        Ok(())
-    })?;
-    Ok(shape)
+    let shape = RefCell::new(Shape::new());
+    let add = |io: Io<'_>, log: &Log, chunk| shape.borrow_mut().add(io, log, chunk);
+    visit_in_steps(file, add, |log| shape.borrow_mut().add_hole(log, log.size()))?;
+    Ok(shape.into_inner())
 }
 
 /// Whether packing would gain enough.

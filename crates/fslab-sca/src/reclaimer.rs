@@ -22,8 +22,7 @@ use super::pack::Packed;
 use super::stored_file::StoredFile;
 
 /// Maximum number of remembered files, in less than 4 MiB. Other files are offered again when they
-/// are used again. Files to be packed are held, so that they are found although the kernel has
-/// forgotten them.
+/// are used again.
 const OFFERED_MAX: usize = 1 << 16;
 
 /// Maximum time for packing files at unmount.
@@ -75,8 +74,7 @@ struct Files {
 /// Next task of the thread.
 enum Job {
     Tend(Ino),
-    /// The next file to be packed. It stays in the queue until the mount is idle.
-    Pack,
+    Pack(Ino),
 }
 
 impl Files {
@@ -90,25 +88,15 @@ impl Files {
     }
 
     fn pop(&mut self) -> Option<Ino> {
-        loop {
-            let ino = self.order.pop_front()?;
-            // Others were removed.
-            if self.known.remove(&ino) {
-                return Some(ino);
-            }
-        }
-    }
-
-    /// Removes a file; returns whether it was there.
-    fn remove(&mut self, ino: Ino) -> bool {
-        self.known.remove(&ino)
+        let ino = self.order.pop_front()?;
+        self.known.remove(&ino);
+        Some(ino)
     }
 }
 
 impl Queue {
-    fn next(&mut self) -> Option<Job> {
-        let pack = || (!self.packed.known.is_empty()).then_some(Job::Pack);
-        self.due.pop().map(Job::Tend).or_else(pack)
+    fn pop(&mut self) -> Option<Job> {
+        self.due.pop().map(Job::Tend).or_else(|| self.packed.pop().map(Job::Pack))
     }
 }
 
@@ -130,45 +118,28 @@ impl Reclaimer {
 
     /// Requests maintenance of a file in use; returns whether it will be done.
     pub fn ask(&self, ino: Ino) -> bool {
-        let Some(pace) = self.pace else { return false };
-        self.push(|queue| &mut queue.due, ino);
-        !self.shared.queue.lock().ends && self.begin(pace)
+        self.push(|queue| &mut queue.due, ino)
     }
 
     /// Offers a file for packing after a user has closed it.
     pub fn offer(&self, ino: Ino, file: &StoredFile) {
-        let Some(pace) = self.pace.filter(|_| file.wants_packing()) else { return };
-        if self.access.hold(ino).is_err() {
-            return;
-        }
-        if self.push(|queue| &mut queue.packed, ino) {
-            self.begin(pace);
-        } else {
-            self.access.let_go(ino);
+        if self.pace.is_some() && file.wants_packing() {
+            self.push(|queue| &mut queue.packed, ino);
         }
     }
 
-    /// Drops a file without a name that the kernel has forgotten: its space is to be freed.
-    pub fn note_forgotten(&self, ino: Ino) {
-        let is_queued = || self.shared.queue.lock().packed.known.contains(&ino);
-        if self.pace.is_some()
-            && is_queued()
-            && self.access.is_removed(&own_request(), ino)
-            && self.shared.queue.lock().packed.remove(ino)
-        {
-            self.access.let_go(ino);
-        }
-    }
-
-    /// Adds a file to a queue; returns whether it was added.
     fn push(&self, files: impl FnOnce(&mut Queue) -> &mut Files, ino: Ino) -> bool {
+        let Some(pace) = self.pace else { return false };
         let mut queue = self.shared.queue.lock();
-        let is_new = !queue.ends && files(&mut queue).push(ino);
+        if queue.ends {
+            return false;
+        }
+        let is_new = files(&mut queue).push(ino);
         drop(queue);
         if is_new {
             self.shared.changed.notify_all();
         }
-        is_new
+        self.begin(pace)
     }
 
     /// Starts the thread if needed; returns whether it runs.
@@ -209,13 +180,8 @@ impl Reclaimer {
             && let Some(ino) = next()
         {
             pack(&self.access, ino, &mut has_time);
-            self.access.let_go(ino);
         }
-        let mut left = 0;
-        while let Some(ino) = next() {
-            self.access.let_go(ino);
-            left += 1;
-        }
+        let left = self.shared.queue.lock().packed.order.len();
         if left > 0 {
             tracing::info!("{left} files are left to be compacted; `fslab sca compact` does so");
         }
@@ -243,13 +209,13 @@ impl Run<'_> {
         while let Some(job) = self.shared.next() {
             match job {
                 Job::Tend(ino) => tend(self.access, ino),
-                Job::Pack => {
+                Job::Pack(ino) => {
                     let is_idle = seen.is_some_and(|seen| self.shared.is_quiet(seen));
                     if !is_idle && !self.wait_until_idle() {
+                        self.shared.queue.lock().packed.push(ino);
                         return;
                     }
-                    let next = self.shared.queue.lock().packed.pop();
-                    seen = next.map(|ino| self.pack(ino));
+                    seen = Some(self.pack(ino));
                 }
             }
         }
@@ -265,10 +231,8 @@ impl Run<'_> {
             last = self.shared.requests.load(Ordering::Relaxed);
             goes_on
         };
-        let packed = pack(self.access, ino, &mut goes_on);
-        let is_put_back = packed == Some(Packed::GivenUp) && self.shared.put_back_at_the_end(ino);
-        if !is_put_back {
-            self.access.let_go(ino);
+        if pack(self.access, ino, &mut goes_on) == Some(Packed::GivenUp) {
+            self.shared.put_back_at_the_end(ino);
         }
         last
     }
@@ -345,7 +309,7 @@ impl Shared {
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         while !queue.ends {
-            if let Some(job) = queue.next() {
+            if let Some(job) = queue.pop() {
                 return Some(job);
             }
             self.changed.wait(&mut queue);
@@ -353,11 +317,13 @@ impl Shared {
         None
     }
 
-    /// Queues a held file again if packing was given up because of the end; returns whether it did.
-    /// If the file was changed instead, its user will offer it again.
-    fn put_back_at_the_end(&self, ino: Ino) -> bool {
+    /// Queues a file again if packing was given up because of the end. If it was changed instead,
+    /// its user will offer it again.
+    fn put_back_at_the_end(&self, ino: Ino) {
         let mut queue = self.queue.lock();
-        queue.ends && queue.packed.push(ino)
+        if queue.ends {
+            queue.packed.push(ino);
+        }
     }
 
     fn is_quiet(&self, seen: u64) -> bool {

@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
     pub fn begin(io: Io<'a>, identity: Identity, length: u64) -> Result<Self> {
         let mut found = Log::new(identity);
         found.journal.note_head(Head::Whole);
-        let mut walk = Walk::new(io, length, false);
+        let mut walk = Walk { is_interruptible: true, ..Walk::new(io, length, false) };
         walk.run(&mut found)?;
         Ok(Self { walk, found })
     }
@@ -148,16 +148,16 @@ fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
         return Ok(None);
     }
     let search = || Ok(in_place_of(log, by_frames(io, *log.identity(), length)?, io));
-    io.settings.failed_searches.search(searched(io, log.identity())?, search)
+    io.settings.failed_searches.search(searched(io)?, search)
 }
 
 /// The state of a file, for [`super::failed_searches::FailedSearches`].
 ///
 /// # Errors
 /// Errors of reading the attributes of the file below.
-pub fn searched(io: Io<'_>, identity: &Identity) -> Result<Searched> {
+pub fn searched(io: Io<'_>) -> Result<Searched> {
     let attr = io.lower.attr(io.request)?;
-    Ok(Searched { file_id: identity.file_id, length: attr.size, modified: attr.modified })
+    Ok(Searched { ino: io.lower.ino, length: attr.size, changed: attr.changed })
 }
 
 /// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and
@@ -283,6 +283,9 @@ pub struct Walk<'a> {
     pub pages_max: usize,
     pub dead_max: usize,
     pub segments_max: usize,
+    /// Whether a signal of the caller ends it. It does not end the opening of a file, because a
+    /// caller with frequent signals would never open one.
+    is_interruptible: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -299,6 +302,7 @@ impl<'a> Walk<'a> {
             pages_max: PAGES_MAX,
             dead_max: DEAD_MAX,
             segments_max: SEGMENTS_MAX,
+            is_interruptible: false,
         }
     }
 
@@ -367,9 +371,12 @@ impl<'a> Walk<'a> {
     /// Returns the frame at an offset, if its header is valid and it fits into the file.
     ///
     /// # Errors
-    /// Errors of reading the file below; `EINTR` if the caller no longer waits.
+    /// Errors of reading the file below; `EINTR` if the walk is interruptible and the caller no
+    /// longer waits.
     pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
-        self.io.request.cancellation.check()?;
+        if self.is_interruptible {
+            self.io.request.cancellation.check()?;
+        }
         let header = self.get(at, identity.header_bytes())?;
         let Some(header) = header else { return Ok(None) };
         let frame = parse_mending(identity, &header, at).ok();

@@ -9,14 +9,15 @@ use super::log::Log;
 /// Chunks of a slice: those of four index pages.
 const SLICE_CHUNKS: usize = 512;
 
-/// Visits each chunk with content, in ascending order.
+/// Visits each chunk with content, in ascending order, and then calls `end`.
 ///
 /// # Errors
-/// [`Stop::Gone`] if the file is changed between two slices.
-pub fn visit_in_steps(
+/// [`Stop::Gone`] if the file is changed between two slices, or before `end`.
+pub fn visit_in_steps<T>(
     file: &impl Steps,
     mut visit: impl FnMut(Io<'_>, &Log, u64) -> Result<()>,
-) -> Stepped<()> {
+    end: impl FnOnce(&Log) -> T,
+) -> Stepped<T> {
     let sequence = file.look(|_, log| Ok(log.journal.sequence()))?;
     let mut next = Some(0);
     while let Some(from) = next {
@@ -26,7 +27,8 @@ pub fn visit_in_steps(
         })?;
         next = slice.ok_or(Stop::Gone)?;
     }
-    Ok(())
+    let ended = file.look(|_, log| Ok((log.journal.sequence() == sequence).then(|| end(log))))?;
+    ended.ok_or(Stop::Gone)
 }
 
 /// Visits each chunk with content of a file that nobody changes.

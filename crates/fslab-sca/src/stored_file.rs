@@ -214,7 +214,9 @@ impl StoredFile {
     /// opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
         // The file may have been emptied and still have its old mark.
-        self.void_foreign_mark(request)?;
+        if self.state.read().is_writable {
+            self.void_foreign_mark(request)?;
+        }
         let mut state = self.state.write();
         if state.is_closed || !state.is_writable {
             return Ok(());
@@ -368,8 +370,7 @@ impl StoredFile {
         }
     }
 
-    /// Voids the mark of a foreign file that was emptied, and makes that durable: the mark would be
-    /// trusted whatever is written next.
+    /// Durably voids the mark of an emptied foreign file: it would be trusted at any length.
     fn void_foreign_mark(&self, request: &Request) -> Result<()> {
         let is_foreign =
             |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;

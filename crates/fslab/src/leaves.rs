@@ -1,6 +1,7 @@
 //! The leaves that are not part of fslab-layers, and the connection of the ext2 engine to stacks.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -240,6 +241,7 @@ pub struct LockedImage<'a> {
     image: &'a Path,
     part: Part<'a>,
     file: File,
+    is_new: bool,
 }
 
 impl<'a> LockedImage<'a> {
@@ -249,22 +251,9 @@ impl<'a> LockedImage<'a> {
     /// The image does not exist, can't be opened, or is in use by another process.
     pub fn open(image: &'a Path, read_only: bool) -> Result<Self> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        Self::open_as(image, access)
-    }
-
-    /// Opens and locks it for writing; creates an empty file where there is none.
-    ///
-    /// # Errors
-    /// As of [`open`](Self::open).
-    pub fn open_or_create(image: &'a Path) -> Result<Self> {
-        Self::open_as(image, OFlags::RDWR | OFlags::CREATE)
-    }
-
-    fn open_as(image: &'a Path, access: OFlags) -> Result<Self> {
-        let part = Part::parse(image);
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let shown = image.display();
-        let file = match rustix::fs::open(part.file, flags, Mode::from_raw_mode(0o666)) {
+        let (part, shown) = (Part::parse(image), image.display());
+        let file = match rustix::fs::open(part.file, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => {
                 bail_as!(BadInput, "the image {shown} does not exist")
             }
@@ -276,17 +265,43 @@ impl<'a> LockedImage<'a> {
         if file.metadata().is_ok_and(|found| found.is_dir()) {
             bail_as!(BadInput, "{shown} is a directory, not an image");
         }
-        let lock = match access.contains(OFlags::RDWR) {
-            false => FlockOperation::NonBlockingLockShared,
-            true => FlockOperation::NonBlockingLockExclusive,
+        Self { image, part, file, is_new: false }.locked(read_only)
+    }
+
+    /// Opens and locks it for writing; creates an empty file where there is none.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_or_create(image: &'a Path) -> Result<Self> {
+        let created = File::options().read(true).write(true).create_new(true).open(image);
+        match created {
+            Ok(file) => {
+                let part = Part { file: image, start: 0, length: None };
+                Self { image, part, file, is_new: true }.locked(false)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::open(image, false),
+            Err(error) => Err(error).with_context(|| format!("can't make {}", image.display())),
+        }
+    }
+
+    /// Whether this created the file.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    fn locked(self, read_only: bool) -> Result<Self> {
+        let lock = match read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
         };
-        match rustix::fs::flock(&file, lock) {
+        let shown = self.image.display();
+        match rustix::fs::flock(&self.file, lock) {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(InUse { image: shown.to_string() }.into());
             }
             answer => answer.with_context(|| format!("can't lock the image {shown}"))?,
         }
-        Ok(Self { image, part, file })
+        Ok(self)
     }
 
     /// Changes the length of the file, in bytes.

@@ -1,7 +1,7 @@
 //! Code that is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
 //! sources if they must be parameters, and printing in libraries.
 
-use super::tree::{RustLine, Tree, Violation, has_word};
+use super::tree::{RustLexer, Tree, Violation, has_word};
 
 /// Words that code must not use.
 struct Absence {
@@ -42,12 +42,13 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     // Such a file is a module of tests.
     let mut in_tests = path.ends_with("/tests.rs");
+    let mut lexer = RustLexer::default();
     let mut lines = text.lines().enumerate().peekable();
     while let Some((index, line)) = lines.next() {
         // A module in a file of its own ends with its name.
         let is_elsewhere = lines.peek().is_some_and(|(_, next)| next.trim_end().ends_with(';'));
         in_tests |= line.trim_start().starts_with("#[cfg(test)]") && !is_elsewhere;
-        let code = RustLine::of(line).code;
+        let code = lexer.split(line).code;
         let broken = |absence: &&&Absence| absence.is_broken_by(&code, in_tests);
         let broken = rules.iter().filter(broken);
         violations.extend(broken.map(|rule| Violation::of_line(path, index, rule.message)));

@@ -2,7 +2,7 @@
 //! to write; this check finds what it can find by comparing words.
 
 use super::markdown;
-use super::tree::{RustLine, Tree, Violation};
+use super::tree::{RustLexer, Tree, Violation};
 
 /// Forms of one phrase, and the replacement.
 struct Phrase {
@@ -71,23 +71,31 @@ struct Paragraph {
     text: String,
 }
 
-/// Comments of consecutive lines are a paragraph; each string is one.
+/// Comments of consecutive lines are paragraphs as in Markdown; each string is one.
 fn rust_paragraphs(text: &str) -> Vec<Paragraph> {
-    let mut paragraphs = Vec::new();
-    let mut is_open = false;
+    let mut strings: Vec<Paragraph> = Vec::new();
+    let mut comments = Vec::new();
+    let mut lexer = RustLexer::default();
+    let (mut next_index, mut is_code) = (None, false);
     for (index, line) in text.lines().enumerate() {
-        let RustLine { code, strings, comment } = RustLine::of(line);
-        let is_comment_only = code.trim().is_empty();
-        for string in strings.split_terminator('\n') {
-            paragraphs.push(Paragraph { last_line: index, text: string.to_owned() });
+        let parts = lexer.split(line);
+        for (number, string) in parts.strings.iter().enumerate() {
+            let goes_on = number == 0 && parts.continues_string;
+            add_line(&mut strings, index, string.trim(), goes_on);
         }
-        let goes_on = is_open && is_comment_only;
-        is_open = comment.as_ref().is_some_and(|text| is_comment_only && !text.is_empty());
-        if let Some(comment) = comment {
-            add_line(&mut paragraphs, index, comment.trim(), goes_on);
+        let Some(comment) = parts.comment else {
+            is_code = false;
+            continue;
+        };
+        let is_fence = comment.starts_with("```");
+        is_code ^= is_fence;
+        if !is_code && !is_fence {
+            let is_alone = parts.code.trim().is_empty();
+            add_markdown(&mut comments, index, &comment, &mut next_index, is_alone);
         }
     }
-    paragraphs
+    strings.append(&mut comments);
+    strings
 }
 
 /// Paragraphs, items of lists and rows of tables, without code.
@@ -95,12 +103,25 @@ fn markdown_paragraphs(page: &str) -> Vec<Paragraph> {
     let mut paragraphs = Vec::new();
     let mut next_index = None;
     for (index, line) in markdown::prose(page) {
-        let text = line.trim_start().trim_start_matches(['-', '*', '#', '>', ' ']);
-        let goes_on = next_index == Some(index) && text == line.trim_start();
-        next_index = (!text.is_empty()).then_some(index + 1);
-        add_line(&mut paragraphs, index, text, goes_on);
+        add_markdown(&mut paragraphs, index, line, &mut next_index, true);
     }
     paragraphs
+}
+
+/// Adds a line to the paragraph before it, or begins one. `next_index` is the line that would
+/// belong to the last paragraph.
+fn add_markdown(
+    paragraphs: &mut Vec<Paragraph>,
+    index: usize,
+    line: &str,
+    next_index: &mut Option<usize>,
+    may_go_on: bool,
+) {
+    let text = line.trim_start().trim_start_matches(['-', '*', '#', '>', ' ']);
+    let goes_on = may_go_on && *next_index == Some(index) && text == line.trim_start();
+    let is_heading = line.trim_start().starts_with('#');
+    *next_index = (!text.is_empty() && !is_heading).then_some(index + 1);
+    add_line(paragraphs, index, text, goes_on);
 }
 
 fn add_line(paragraphs: &mut Vec<Paragraph>, index: usize, line: &str, goes_on: bool) {
@@ -164,10 +185,14 @@ fn places<'a>(text: &'a str, form: &'a str) -> impl Iterator<Item = (usize, &'a 
 
 /// Whether a statement begins at `start`; a question may begin with "who".
 fn begins_statement(text: &str, start: usize) -> bool {
-    let before = text[..start].trim_end().chars().next_back();
-    let end = text[start..].find(['.', '!', '?']).map(|length| &text[start + length..]);
-    before.is_none_or(|character| ".!?:;|".contains(character))
-        && !end.is_some_and(|rest| rest.starts_with('?'))
+    let before = text[..start].trim_end();
+    let is_first = before.is_empty() || before.ends_with(['.', '!', '?', ':', ';']);
+    let rest = &text[start..];
+    // A stop within a word, such as in a number or a file name, ends no sentence.
+    let ends = rest.match_indices(['.', '!', '?']);
+    let mut ends = ends.filter(|(at, _)| !rest[at + 1..].starts_with(|c: char| !c.is_whitespace()));
+    let is_question = ends.next().is_some_and(|(_, end)| end == "?");
+    is_first && !is_question && !before.ends_with("i.e.") && !before.ends_with("e.g.")
 }
 
 #[cfg(test)]
@@ -200,6 +225,13 @@ mod tests {
         assert_eq!(found("a.rs", "/// It is nothing\n/// but air.\n"), [(1, "nothing but".into())]);
         assert_eq!(found("a.md", "# A\n\nIt is\nnothing\nbut.\n"), [(4, "nothing but".into())]);
         assert_eq!(found("a.rs", "// nothing\nlet a; // but\n"), []);
+        assert_eq!(
+            found("a.rs", "f(\"It is nothing \\\n   but air\");"),
+            [(1, "nothing but".into())]
+        );
+        assert_eq!(found("a.rs", "f(r#\"\nmend\n\"#);"), [(2, "mend".into())]);
+        assert_eq!(found("a.rs", "/// # Errors\n/// Who waits fails.\n"), [(2, "who".into())]);
+        assert_eq!(found("a.rs", "//! ```\n//! mend\n//!\n//! mend\n//! ```\n"), []);
         assert_eq!(found("a.md", "nothing\n\nbut\n"), []);
     }
 
@@ -210,6 +242,8 @@ mod tests {
             "amended",
             "```sh\nmend\n```",
             "Who may unmount it?",
+            "Who may mount version 1.2?",
+            "| who | why |",
             "The caller who waits is answered.",
             "It takes no more.rs files",
         ] {

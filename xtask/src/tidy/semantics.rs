@@ -39,7 +39,8 @@ fn promises(page: &str) -> Vec<(usize, String)> {
 
 fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
     let lists: Vec<&str> = promise.split("[test: ").skip(1).collect();
-    if lists.last().is_none_or(|last| last.find(']') != Some(last.len() - 1)) {
+    let ends_with_list = |last: &&str| last.find(']').map(|at| at + 1) == Some(last.len());
+    if !lists.last().is_some_and(ends_with_list) || lists.iter().any(|list| !list.contains(']')) {
         return vec![Violation::of_line(PAGE, index, "does not end with `[test: NAME]`")];
     }
     // A promise of several sentences may have a list after each.
@@ -81,6 +82,8 @@ mod tests {
             ("- Reads. [test: reads_back] And writes.\n", 1),
             ("- Reads. [test: reads_back] Writes. [test: reads_back]\n", 0),
             ("- Reads. [test: lost] Writes. [test: reads_back]\n", 1),
+            ("- Reads. [test: reads_back Writes. [test: reads_back]\n", 1),
+            ("- Reads. [test: \n   \n", 1),
             ("- Reads. [test: reads_back, gone, lost]\n", 2),
             ("## Planned\n- Reads.\n", 0),
             ("## Planned\n- Reads.\n## Now\n- Writes.\n", 1),

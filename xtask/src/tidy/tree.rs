@@ -114,43 +114,98 @@ pub fn lines_of<'a>(
 pub struct RustLine {
     /// Code, with its strings emptied.
     pub code: String,
-    /// The contents of the strings, separated by line feeds.
-    pub strings: String,
+    /// The contents of the strings.
+    pub strings: Vec<String>,
+    /// Whether the first string began in an earlier line.
+    pub continues_string: bool,
     /// The text behind `//`, `///` or `//!`; `None` without a comment.
     pub comment: Option<String>,
 }
 
-impl RustLine {
-    /// Splits a line. The later lines of a string of several lines are taken for code; the checks
-    /// tolerate that.
-    pub fn of(line: &str) -> Self {
-        let mut parts = Self::default();
-        let mut characters = line.char_indices().peekable();
-        let mut in_string = false;
-        while let Some((index, character)) = characters.next() {
-            let next = characters.peek().map(|(_, next)| *next);
-            match character {
-                '\\' if in_string => {
-                    characters.next();
-                    parts.strings.push(' ');
-                }
-                '\'' if !in_string && next == Some('"') => drop(characters.next()),
-                '"' => {
-                    in_string = !in_string;
-                    parts.code.push('"');
-                    parts.strings.push_str(if in_string { "" } else { "\n" });
-                }
-                '/' if !in_string && next == Some('/') => {
-                    let text = line[index + 2..].trim_start_matches(['/', '!']);
-                    parts.comment = Some(text.trim().to_owned());
-                    break;
-                }
-                _ if in_string => parts.strings.push(character),
-                _ => parts.code.push(character),
+/// Splits the lines of a Rust source, one after another.
+#[derive(Default)]
+pub struct RustLexer {
+    /// The string that the last line left open.
+    open: Option<Quote>,
+}
+
+/// How a string ends: at a quote that is not escaped, or at a quote and so many `#`.
+#[derive(Clone, Copy)]
+enum Quote {
+    Plain,
+    Raw(usize),
+}
+
+impl RustLexer {
+    /// Splits the next line.
+    pub fn split(&mut self, line: &str) -> RustLine {
+        let mut parts = RustLine { continues_string: self.open.is_some(), ..RustLine::default() };
+        if parts.continues_string {
+            parts.strings.push(String::new());
+        }
+        let mut rest = line;
+        while let Some(character) = rest.chars().next() {
+            if self.open.is_none()
+                && let Some(comment) = rest.strip_prefix("//")
+            {
+                parts.comment = Some(comment.trim_start_matches(['/', '!']).trim().to_owned());
+                break;
             }
+            rest = match self.open {
+                Some(quote) => self.in_string(quote, rest, &mut parts),
+                None if rest.starts_with("'\"'") => &rest[3..],
+                None => match opening(rest, &parts.code) {
+                    Some((quote, length)) => {
+                        self.open = Some(quote);
+                        parts.code.push('"');
+                        parts.strings.push(String::new());
+                        &rest[length..]
+                    }
+                    None => {
+                        parts.code.push(character);
+                        &rest[character.len_utf8()..]
+                    }
+                },
+            };
         }
         parts
     }
+
+    /// Takes the next character of a string; returns what follows it.
+    fn in_string<'a>(&mut self, quote: Quote, rest: &'a str, parts: &mut RustLine) -> &'a str {
+        let end = match quote {
+            Quote::Plain => "\"".to_owned(),
+            Quote::Raw(count) => format!("\"{}", "#".repeat(count)),
+        };
+        if let Some(rest) = rest.strip_prefix(&end) {
+            self.open = None;
+            parts.code.push('"');
+            return rest;
+        }
+        let mut characters = rest.chars();
+        let mut character = characters.next();
+        if character == Some('\\') && matches!(quote, Quote::Plain) {
+            // An escaped character separates words as a blank does.
+            characters.next();
+            character = Some(' ');
+        }
+        if let Some(text) = parts.strings.last_mut() {
+            text.extend(character);
+        }
+        characters.as_str()
+    }
+}
+
+/// Returns the kind and length of the beginning of a string.
+fn opening(rest: &str, code: &str) -> Option<(Quote, usize)> {
+    if rest.starts_with('"') {
+        return Some((Quote::Plain, 1));
+    }
+    let is_name = |character: char| character.is_alphanumeric() || character == '_';
+    let before = code.strip_suffix('b').unwrap_or(code);
+    let raw = rest.strip_prefix('r').filter(|_| !before.ends_with(is_name))?;
+    let hashes = raw.len() - raw.trim_start_matches('#').len();
+    raw[hashes..].starts_with('"').then_some((Quote::Raw(hashes), hashes + 2))
 }
 
 /// Whether `text` contains `word`, with no characters of a name directly before or after it.
@@ -178,17 +233,33 @@ mod tests {
     #[test]
     fn a_line_is_split_into_code_strings_and_comment() {
         for (line, code, strings, comment) in [
-            ("a // b", "a ", "", Some("b")),
-            ("f(\"x // y\") // z", "f(\"\") ", "x // y\n", Some("z")),
-            ("f(\"a\\\"b\", c)", "f(\"\", c)", "a b\n", None),
-            ("'\"' => g(\"s\")", "' => g(\"\")", "s\n", None),
-            ("f(\"can't\", \"b\")", "f(\"\", \"\")", "can't\nb\n", None),
-            ("//! all", "", "", Some("all")),
+            ("a // b", "a ", &[][..], Some("b")),
+            ("f(\"x // y\") // z", "f(\"\") ", &["x // y"], Some("z")),
+            ("f(\"a\\\"b\", c)", "f(\"\", c)", &["a b"], None),
+            ("'\"' => g(\"s\")", " => g(\"\")", &["s"], None),
+            ("f(\"can't\", \"b\")", "f(\"\", \"\")", &["can't", "b"], None),
+            ("f(r#\"a\"b\"#, br\"\\\")", "f(\"\", b\"\")", &["a\"b", "\\"], None),
+            ("//! all", "", &[], Some("all")),
         ] {
-            let (code, strings) = (code.to_owned(), strings.to_owned());
-            let comment = comment.map(str::to_owned);
-            assert_eq!(RustLine::of(line), RustLine { code, strings, comment }, "{line}");
+            let parts = RustLexer::default().split(line);
+            assert_eq!((parts.code.as_str(), parts.strings.as_slice()), (code, &own(strings)[..]));
+            assert_eq!(parts.comment.as_deref(), comment, "{line}");
         }
+    }
+
+    fn own(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn strings_continue_in_later_lines() {
+        let mut lexer = RustLexer::default();
+        let lines = ["f(\"one \\", "two\", x) // c", "g(r#\"//", "\"#, y)"];
+        let parts = lines.map(|line| lexer.split(line));
+        assert_eq!(parts[1].strings, ["two"]);
+        assert_eq!((parts[1].continues_string, parts[1].code.as_str()), (true, "\", x) "));
+        assert_eq!((parts[2].strings.as_slice(), &parts[2].comment), (&own(&["//"])[..], &None));
+        assert_eq!((parts[3].continues_string, parts[3].code.as_str()), (true, "\", y)"));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use rustix::fs::OFlags;
 
 use crate::job::{Answer, Job};
 use crate::notifications::write_back;
-use crate::passthrough::CachedOpens;
-use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use crate::passthrough::CachedPages;
+use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID, WRITE_LOCKOWNER};
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};
@@ -46,9 +46,6 @@ impl Server {
             let (offset, left) = (offset + done as u64, &data[done..]);
             self.file_system.write(&job.request, ino, open, offset, left, options)
         };
-        let is_direct = is_direct(&wanted);
-        let cached =
-            if is_direct { self.backing.cached_opens(ino) } else { CachedOpens::default() };
         let before = match options.append {
             true => self.appended_before(job, ino, open, data)?,
             false => 0,
@@ -63,12 +60,15 @@ impl Server {
         };
         // At most the number of bytes given, which has 32 bits.
         let written = WriteOut { size: count as u32, padding: 0 };
-        // A reader may have opened and closed the file since the beginning.
-        if is_direct && (cached.0 > 0 || self.backing.cached_opens(ino) != cached) {
-            return Ok(self.answer_without_pages(job, offset..offset + count as u64, written));
+        let pages = match bypasses_cache(&wanted) {
+            true => self.backing.cached_pages(ino),
+            false => CachedPages::None,
+        };
+        if pages == CachedPages::None {
+            job.output.put(&written);
+            return Ok(Answer::Now);
         }
-        job.output.put(&written);
-        Ok(Answer::Now)
+        Ok(self.answer_without_pages(job, pages, offset..offset + count as u64, written))
     }
 
     /// Answers a direct write once the kernel holds no page of its range. The kernel drops these
@@ -79,31 +79,39 @@ impl Server {
     fn answer_without_pages(
         &self,
         job: &mut Job<'_>,
+        pages: CachedPages,
         range: Range<u64>,
         written: WriteOut,
     ) -> Answer {
         let (transport, ino) = (Arc::clone(&self.transport), job.ino());
-        let drop_pages = move || {
-            if let Err(error) = write_back(&*transport, ino, range) {
+        let backing = Arc::clone(&self.backing);
+        let range = if let CachedPages::OfClosed(_) = pages { 0..u64::MAX } else { range };
+        let drop_pages = move || match write_back(&*transport, ino, range) {
+            Ok(()) => backing.note_dropped(ino, pages),
+            Err(error) => {
                 tracing::warn!(%error, "the kernel keeps pages that are older than a write");
             }
         };
-        if let Some(later) = job.later {
-            let (later, header, drop_pages) =
-                (Arc::clone(later), job.incoming.header, drop_pages.clone());
-            let answer = move || {
-                drop_pages();
-                Ok(written)
-            };
-            let work = move || send_later(&*later, Opcode::Write, header, answer);
-            match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
-                Ok(_) => return Answer::Later,
-                Err(error) => tracing::warn!(%error, "no thread to drop pages"),
+        let Some(later) = job.later else {
+            drop_pages();
+            job.output.put(&written);
+            return Answer::Now;
+        };
+        let (later, header) = (Arc::clone(later), job.incoming.header);
+        let answer = move || {
+            drop_pages();
+            Ok(written)
+        };
+        let work = move || send_later(&*later, Opcode::Write, header, answer);
+        match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
+            Ok(_) => Answer::Later,
+            // Without a thread of its own, it could wait for itself.
+            Err(error) => {
+                tracing::warn!(%error, "no thread to drop pages that are older than a write");
+                job.output.put(&written);
+                Answer::Now
             }
         }
-        drop_pages();
-        job.output.put(&written);
-        Answer::Now
     }
 
     fn note_failed(&self, job: &Job<'_>, error: &Error) {
@@ -192,6 +200,12 @@ fn is_from_cache(wanted: &WriteIn) -> bool {
 /// Whether a write bypasses the kernel's cache.
 fn is_direct(wanted: &WriteIn) -> bool {
     !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
+}
+
+/// Whether the kernel sent a write without its page cache. What such a write leaves over is written
+/// through the cache, with the same flags, while its last page is locked until the answer.
+fn bypasses_cache(wanted: &WriteIn) -> bool {
+    is_direct(wanted) && wanted.write_flags & WRITE_LOCKOWNER != 0
 }
 
 /// Refuses a write of zero bytes without an error, because repeating it would never end.

@@ -65,6 +65,8 @@ pub(crate) const GETATTR_FH: u32 = 1;
 /// WRITE: the pages come from the kernel's page cache and are written at their offset, even with
 /// O_APPEND.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// WRITE: the request has a lock owner. The kernel sets it for writes that bypass its page cache.
+pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// SETXATTR: the caller may not keep the set-group-id bit when setting an access ACL.

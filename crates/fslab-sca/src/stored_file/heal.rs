@@ -53,7 +53,7 @@ impl StoredFile {
             let search = Search::begin(io, identity, lower.length(request)?)?;
             self.take_over(search)
         };
-        let healed = self.settings.failed_searches.search(searched(io, &identity)?, search);
+        let healed = self.settings.failed_searches.search(searched(io)?, search);
         let is_cut_short = matches!(&healed, Err(error) if error.errno() == Errno::INTR);
         if !is_cut_short && !matches!(healed, Ok(Some(()))) {
             let mut state = self.state.write();

@@ -122,11 +122,11 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         // Reads the end first, and then everything with another handle.
         let file = client.open(ino, OpenMode::empty()).unwrap();
         let tail = file.read(expected.len() as u64 - 5, 5).unwrap();
-        assert!(tail == expected[expected.len() - 5..], "who {what}: {tail:?}");
+        assert!(tail == expected[expected.len() - 5..], "{what}: {tail:?}");
         file.close().unwrap();
         let found = client.contents(ino).unwrap();
         let differs = found.iter().zip(&expected).position(|(one, two)| one != two);
-        assert!(found == expected, "who {what}: {}, {differs:?}", found.len());
+        assert!(found == expected, "{what}: {}, {differs:?}", found.len());
         assert!(bench.is_changed(ino), "{what}");
         assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
         bench.release(ino, "file").unwrap();

@@ -184,7 +184,7 @@ impl Args {
         match outcome.end.reason {
             EndReason::Interrupted => bail!(
                 "interrupted; the samples so far are kept and reported. \
-                 Go on with: fslab compare --resume {}",
+                 Resume with: fslab compare --resume {}",
                 quoted(out)
             ),
             EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => {

@@ -97,9 +97,10 @@ impl Args {
     }
 }
 
-fn salvage(tool: &Tool, target: &File) -> Result<Salvaged> {
+fn salvage(tool: &Tool, target: &File, output: &Path) -> Result<Salvaged> {
     let saved = tool.salvage(&mut |offset, content| target.write_all_at(content, offset))?;
-    target.set_len(saved.size).and_then(|()| target.sync_all())?;
+    let written = target.set_len(saved.size).and_then(|()| target.sync_all());
+    written.with_context(|| format!("can't write {}", output.display()))?;
     Ok(saved)
 }
 
@@ -107,12 +108,11 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     let tool = Tool::open(file)?;
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
-    let salvaged = salvage(&tool, &target).with_context(|| format!("can't write {shown}"));
-    if salvaged.is_err() {
+    let saved = salvage(&tool, &target, output).map_err(|error| match fs::remove_file(output) {
         // The next attempt creates it again.
-        fs::remove_file(output).with_context(|| format!("can't remove the partial {shown}"))?;
-    }
-    let saved = salvaged?;
+        Ok(()) => error,
+        Err(removal) => error.context(format!("can't remove the partial {shown}: {removal}")),
+    })?;
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
         say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);

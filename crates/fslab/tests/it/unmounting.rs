@@ -295,7 +295,7 @@ const ROUNDS: &str = r#"
         cat "$SCRATCH/m/file"
         fslab umount "$SCRATCH/m"
     done
-    # The notes of ended mounts are gone.
+    # The notes of ended mounts were removed.
     cat /run/mount/utab
 "#;
 

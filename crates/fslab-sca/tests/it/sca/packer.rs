@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_layers::StackContext;
-use fslab_vfs::{Errno, Ino, OpenMode, SteppingClock};
+use fslab_vfs::{Ino, OpenMode, SteppingClock};
 use fslab_vfs_testing::client::Client;
-use tempfile::TempDir;
 
 use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
 use super::piped;
@@ -59,44 +58,6 @@ fn unreleased_files_are_packed_at_unmount() {
         assert!(stored.len() <= least_bytes(layer, &data), "{} bytes", stored.len());
     }
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
-}
-
-/// The kernel forgets inodes that nobody uses, also those of files that are still to be packed.
-#[test]
-fn files_that_the_kernel_forgets_are_packed_all_the_same() {
-    let layer = "zstd:pack-after=1h";
-    let directory = TempDir::new().unwrap();
-    let data = mixed(300_000);
-    let mount = || {
-        let text = format!("{layer} / {}", directory.path().display());
-        crate::stack(&text).build().unwrap()
-    };
-    let stored = || std::fs::metadata(directory.path().join("file")).unwrap().len();
-    let fs = mount();
-    // Its client forgets all inodes in the end.
-    write_file_in_pieces(&*fs, "file", &data, PIECE);
-    let before = stored();
-    fs.shutdown().unwrap();
-    drop(fs);
-    let after = stored();
-    assert!(after <= least_bytes(layer, &data) as u64, "{after} bytes, {before} before");
-    assert!(read_file(&*mount(), "file").unwrap() == data);
-}
-
-/// The queue must not keep the space of removed files.
-#[test]
-fn a_removed_file_is_not_held_to_be_packed() {
-    let directory = TempDir::new().unwrap();
-    let text = format!("zstd:pack-after=1h / {}", directory.path().display());
-    let fs = crate::stack(&text).build().unwrap();
-    write_file_in_pieces(&*fs, "file", &mixed(300_000), PIECE);
-    let client = Client::new(&*fs);
-    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
-    client.unlink(Ino::ROOT, "file").unwrap();
-    assert_eq!(client.attr(ino).unwrap().links, 0);
-    client.forget(ino);
-    assert_eq!(client.attr(ino).unwrap_err().errno(), Errno::STALE);
-    fs.shutdown().unwrap();
 }
 
 /// Unmounting takes at most ten seconds of packing, by a clock that advances six seconds at each

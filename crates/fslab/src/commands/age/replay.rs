@@ -306,7 +306,7 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     bail_as!(
         BadInput,
         "the target holds something already (a fresh ext4 has lost+found); a workload begins with \
-         nothing: name an empty directory, or, to go on with a replay, its --checkpoint"
+         nothing: name an empty directory, or, to resume a replay, its --checkpoint"
     )
 }
 

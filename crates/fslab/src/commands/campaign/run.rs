@@ -77,22 +77,25 @@ impl Way {
         };
         add("--work-dir", &self.work_dir)?;
         self.lock.as_deref().map_or(Ok(()), |path| add("--lock", path))?;
-        options.extend(self.retry.then(|| "--retry".to_owned()));
-        options.extend(self.other_build.then(|| "--other-build".to_owned()));
-        options.extend(self.wait.then(|| "--wait".to_owned()));
+        options.extend(self.flags().map(str::to_owned));
         Ok(options)
     }
 
-    /// Returns the command line that runs a share in this way.
-    pub fn command_line(&self, campaign: &Campaign, share: Share) -> Result<String> {
+    fn flags(&self) -> impl Iterator<Item = &'static str> {
+        let flags =
+            [(self.retry, "--retry"), (self.other_build, "--other-build"), (self.wait, "--wait")];
+        flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag))
+    }
+
+    /// Returns the command line that runs a share in this way, as a user would type it.
+    pub fn command_line(&self, campaign: &Campaign, share: Share) -> String {
         let Share { number, of } = share;
         let directory = quoted(campaign.directory());
-        let mut line = format!("fslab campaign run {directory} --share {number}/{of}");
-        for option in self.options()? {
-            line.push(' ');
-            line.push_str(&quoted(Path::new(&option)));
-        }
-        Ok(line)
+        let mut words = vec![format!("fslab campaign run {directory} --share {number}/{of}")];
+        words.push(format!("--work-dir {}", quoted(&self.work_dir)));
+        words.extend(self.lock.as_deref().map(|path| format!("--lock {}", quoted(path))));
+        words.extend(self.flags().map(str::to_owned));
+        words.join(" ")
     }
 
     /// Runs a share, and prints how it ended. Returns its outcome, in which targets may have
@@ -105,7 +108,7 @@ impl Way {
     ) -> Result<Option<Outcome>> {
         places::check_work_dir(&self.work_dir)?;
         let Share { number, of } = share;
-        let command = self.command_line(campaign, share)?;
+        let command = self.command_line(campaign, share);
         let program = this_program()?;
         if !self.other_build {
             campaign.check_program(&program)?;

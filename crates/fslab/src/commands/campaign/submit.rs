@@ -48,7 +48,7 @@ impl Args {
         let of = self.local.unwrap_or(1);
         if self.dry_run {
             for number in 1..=of {
-                say!("{}", self.way.command_line(&campaign, Share { number, of })?);
+                say!("{}", self.way.command_line(&campaign, Share { number, of }));
             }
             return Ok(());
         }

@@ -88,12 +88,7 @@ impl Args {
         if self.dry_run {
             return self.rehearse(&options);
         }
-        let is_new = !self.image.exists();
-        let answer = self.make(&options);
-        if answer.is_err() && is_new && self.image.is_file() {
-            std::fs::remove_file(&self.image).context("removing what was begun")?;
-        }
-        answer
+        self.make(&options)
     }
 
     /// Makes the file system in memory, and shows its parameters.
@@ -115,20 +110,39 @@ impl Args {
     fn make(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let size = self.new_size()?;
-        if let Some(size) = size {
-            options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
-        }
         // From here on nobody else uses the image; only then may its length change.
         let image = match size {
             Some(_) => LockedImage::open_or_create(&self.image)?,
             None => LockedImage::open(&self.image, false)?,
         };
+        let made = self.make_in(&image, size, options);
+        if made.is_ok() || !image.is_new() {
+            return made;
+        }
+        // The lock is still held, so this is the file that was created above.
+        match std::fs::remove_file(&self.image) {
+            Ok(()) => made,
+            Err(removal) => made.with_context(|| format!("can't remove {shown}: {removal}")),
+        }
+    }
+
+    fn make_in(
+        &self,
+        image: &LockedImage<'_>,
+        size: Option<Size>,
+        options: &MkfsOptions,
+    ) -> Result<()> {
         if !self.force {
             refuse_to_overwrite(&self.image, &image.device()?)?;
         }
-        size.map_or(Ok(()), |size| image.set_length(size.bytes()))?;
+        if let Some(size) = size {
+            let shown = || format!("{}, {size}", self.image.display());
+            options.check_for(size.bytes()).with_context(shown)?;
+            image.set_length(size.bytes())?;
+        }
         let device = image.device()?;
-        mkfs(&device, options).with_context(|| format!("{shown}, {}", Size::of(device.size())))
+        let shown = || format!("{}, {}", self.image.display(), Size::of(device.size()));
+        mkfs(&device, options).with_context(shown)
     }
 
     fn options(&self) -> Result<MkfsOptions> {

@@ -78,8 +78,8 @@ impl Args {
         Ok(resized)
     }
 
-    /// Grows the file, if the image is a whole file, and then the file system. If the file system
-    /// can't grow, the file keeps its length.
+    /// Grows the file, if the image is a whole file, and then the file system. The file
+    /// gets its old length again if the file system did not grow.
     fn make_larger(&self, image: &LockedImage<'_>, wanted: Option<u64>) -> Result<Resized> {
         let device = image.device()?;
         Superblock::read(&device)?.check_writable()?;
@@ -88,13 +88,16 @@ impl Args {
             bail_as!(BadInput, "is no file of its own and keeps its size");
         }
         image.set_length(wanted)?;
-        grow(&image.device()?).map_err(|error| {
-            let error = anyhow::Error::from(error);
-            match image.set_length(device.size()) {
-                Ok(()) => error,
-                Err(length) => error.context(format!("and the file stays longer: {length:#}")),
-            }
-        })
+        let grown = image.device().and_then(|device| Ok(grow(&device)?));
+        // The superblock may describe the longer file although writing it back failed.
+        let fits_before = || Superblock::read(&device).is_ok();
+        match grown {
+            Err(error) if fits_before() => match image.set_length(device.size()) {
+                Ok(()) => Err(error),
+                Err(length) => Err(error.context(format!("the file stays longer: {length:#}"))),
+            },
+            grown => grown,
+        }
     }
 
     fn is_whole_file(&self) -> bool {

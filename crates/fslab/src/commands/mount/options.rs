@@ -65,6 +65,7 @@ pub struct Options {
     pub deaths_max: usize,
     /// The file for messages of the running daemon.
     pub log: Option<PathBuf>,
+    access_times: AccessTimeOptions,
 }
 
 impl Options {
@@ -109,8 +110,8 @@ impl Options {
         let mount = &mut self.mount;
         match (key, value) {
             ("ro" | "rw", None) => mount.read_only = key == "ro",
-            ("relatime" | "nodiratime" | "diratime" | "noatime" | "atime" | "norelatime", None) => {
-                mount.access_times = with_access_times(mount.access_times, key);
+            (_, None) if self.access_times.set(key) => {
+                mount.access_times = self.access_times.access_times();
             }
             ("strictatime", None) => bail_as!(
                 BadInput,
@@ -179,16 +180,36 @@ fn count(text: &str) -> Result<usize> {
     }
 }
 
-/// Returns the state after one more option. As for mount(8), options about directories and about
-/// all files are independent: `noatime,diratime` is `noatime`.
-fn with_access_times(before: AccessTimes, option: &str) -> AccessTimes {
-    use AccessTimes::{Never, Relative, RelativeOfFiles, Usual};
-    match (option, before) {
-        ("noatime", _) | ("nodiratime" | "diratime", Never) => Never,
-        ("nodiratime", _) | ("relatime", RelativeOfFiles) => RelativeOfFiles,
-        ("relatime", _) | ("diratime", RelativeOfFiles) => Relative,
-        ("diratime", before) => before,
-        _ => Usual,
+/// Options about access times. As for mount(8), the one about directories is independent of the
+/// others. Of `noatime` and `relatime`, the last one applies.
+#[derive(Debug, Default)]
+struct AccessTimeOptions {
+    never: bool,
+    relative: bool,
+    not_of_directories: bool,
+}
+
+impl AccessTimeOptions {
+    /// Applies one more option; returns `false` for an option about something else.
+    fn set(&mut self, option: &str) -> bool {
+        match option {
+            "noatime" => (self.never, self.relative) = (true, false),
+            "atime" => self.never = false,
+            "relatime" => (self.never, self.relative) = (false, true),
+            "norelatime" => self.relative = false,
+            "nodiratime" | "diratime" => self.not_of_directories = option == "nodiratime",
+            _ => return false,
+        }
+        true
+    }
+
+    fn access_times(&self) -> AccessTimes {
+        match self {
+            Self { never: true, .. } => AccessTimes::Never,
+            Self { not_of_directories: true, .. } => AccessTimes::RelativeOfFiles,
+            Self { relative: true, .. } => AccessTimes::Relative,
+            _ => AccessTimes::Usual,
+        }
     }
 }
 
@@ -226,7 +247,10 @@ mod tests {
             ("noatime,nodiratime,sync,dirsync", AccessTimes::Never, Some(Synchronous::Everything)),
             ("noatime,sync,atime,async", AccessTimes::Usual, None),
             ("nodiratime,relatime", AccessTimes::RelativeOfFiles, None),
-            ("nodiratime,diratime", AccessTimes::Relative, None),
+            ("nodiratime,diratime", AccessTimes::Usual, None),
+            ("nodiratime,atime,norelatime", AccessTimes::RelativeOfFiles, None),
+            ("nodiratime,noatime,relatime", AccessTimes::RelativeOfFiles, None),
+            ("noatime,norelatime", AccessTimes::Never, None),
             ("noatime,diratime", AccessTimes::Never, None),
             ("noatime,relatime,diratime", AccessTimes::Relative, None),
         ] {

@@ -52,7 +52,6 @@ struct Shown {
 impl Part {
     /// Returns the amount that counts.
     fn amount(&self, proof: &Proof) -> u64 {
-        // Days in this form have the order of their text.
         let shown = self.shown.get(&proof.key).filter(|shown| shown.on >= self.changed);
         shown.map_or(0, |shown| shown.amount)
     }
@@ -69,6 +68,15 @@ impl Part {
     fn level(&self, proofs: &[Proof]) -> &'static str {
         LEVELS[proofs.iter().map(|proof| self.level_by(proof)).min().unwrap()]
     }
+}
+
+/// Whether a text has the form `YYYY-MM-DD`.
+fn is_day(text: &str) -> bool {
+    let matches = |(letter, form): (char, char)| match form {
+        '0' => letter.is_ascii_digit(),
+        form => letter == form,
+    };
+    text.len() == 10 && text.chars().zip("0000-00-00".chars()).all(matches)
 }
 
 fn stability() -> Stability {
@@ -93,8 +101,13 @@ fn stability_levels_follow_from_recorded_evidence() {
     for part in &parts {
         assert!(part.shown.keys().chain(&part.not_needed).all(is_proof), "{part:?}");
         assert_eq!(part.reason.is_some(), !part.not_needed.is_empty(), "{part:?}");
-        let level = part.level(&proofs);
-        computed.extend(part.names.iter().map(|name| (name.clone(), level.to_owned())));
+        let days = part.shown.values().map(|shown| &shown.on).chain([&part.changed]);
+        // Days of this form have the order of their text.
+        assert!(days.clone().all(|day| is_day(day)), "{part:?}");
+        for name in &part.names {
+            let earlier = computed.insert(name.clone(), part.level(&proofs).to_owned());
+            assert_eq!(earlier, None, "{name} is in two parts");
+        }
     }
     assert_eq!(listed(), computed);
     expect("docs/guide/src/reference/stability.md", &page(&proofs, &parts));
