@@ -20,7 +20,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     // For each size: 3 writes, 2 rewrites, 2 reads, 2 overwrites, 2 seeks.
     (
         "bonnie",
-        "smallest = \"64 KiB\"\nlargest = \"128 KiB\"\ncharacters = \"1 KiB\"\nseeks = 40\n\
+        "smallest = \"56 KiB\"\nlargest = \"128 KiB\"\ncharacters = \"1 KiB\"\nseeks = 40\n\
          seek_by = \"threads\"",
         2 * 11,
     ),
@@ -57,11 +57,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
 
 /// Workloads that run programs.
 const BY_PROCESSES: &[(&str, &str, usize)] = &[
-    (
-        "bonnie",
-        "smallest = \"24 KiB\"\nlargest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100",
-        11,
-    ),
+    ("bonnie", "largest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100", 11),
     ("command", "command = [\"sh\", \"-c\", \"ls -lRF > listing\"]", 2),
     ("compile", "units = 3\nprobes = 4", 3),
     ("tool", "largest = \"4 KiB\"", 4),
