@@ -135,7 +135,7 @@ mod tests {
         ];
         for (args, words) in cases {
             let message = resumed(&args, &choice).unwrap_err();
-            assert!(message.contains(&format!("begun with {words}")), "{message}");
+            assert!(message.contains(&format!("began with {words}")), "{message}");
         }
         let beside = Args { work_dir: Some("out".into()), ..Args::default() };
         let plain = Choice::default();
