@@ -123,19 +123,19 @@ mod tests {
         };
         assert_eq!(resumed(&same, &choice), Ok(choice.clone()));
         let cases = [
-            (Args { cells: Some(Share { number: 2, of: 2 }), ..Args::default() }, "--cells 1/2,"),
+            (Args { cells: Some(Share { number: 2, of: 2 }), ..Args::default() }, "--cells 1/2"),
             (
                 Args { only_target: vec!["c".to_owned()], ..Args::default() },
-                "--only-target 'a b' --only-target c,",
+                "--only-target 'a b' --only-target c",
             ),
-            (Args { only_rounds: Some((1, 2)), ..Args::default() }, "no --only-rounds,"),
-            (Args { reruns: Some(0), ..Args::default() }, "--reruns 3,"),
-            (Args { work_dir: Some("/slow".into()), ..Args::default() }, "--work-dir /fast,"),
-            (Args { work_dir: Some("out".into()), ..Args::default() }, "--work-dir /fast,"),
+            (Args { only_rounds: Some((1, 2)), ..Args::default() }, "no --only-rounds"),
+            (Args { reruns: Some(0), ..Args::default() }, "--reruns 3"),
+            (Args { work_dir: Some("/slow".into()), ..Args::default() }, "--work-dir /fast"),
+            (Args { work_dir: Some("out".into()), ..Args::default() }, "--work-dir /fast"),
         ];
         for (args, words) in cases {
             let message = resumed(&args, &choice).unwrap_err();
-            assert!(message.contains(&format!("began with {words}")), "{message}");
+            assert!(message.contains(&format!("began with {words} and resumes")), "{message}");
         }
         let beside = Args { work_dir: Some("out".into()), ..Args::default() };
         let plain = Choice::default();
