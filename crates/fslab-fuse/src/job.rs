@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Ino, Request};
+use fslab_vfs::{Deferral, Ino, Request};
 
 use crate::decode::Incoming;
 use crate::kept::Record;
@@ -27,6 +27,8 @@ pub(crate) struct Route<'a> {
     pub later: Option<&'a Arc<dyn Transport>>,
     /// As [`Job::record`].
     pub record: Option<&'a Record<'a>>,
+    /// The offer to perform the request again.
+    pub deferral: Option<&'a Deferral>,
 }
 
 /// When the reply is sent.
@@ -35,6 +37,8 @@ pub(crate) enum Answer {
     Now,
     /// Later by another thread, on the same transport.
     Later,
+    /// After the request was performed again.
+    Deferred,
 }
 
 impl Job<'_> {

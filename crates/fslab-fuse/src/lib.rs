@@ -7,6 +7,7 @@
 //!   thread reads next, `busy_poll` how long that thread polls before it blocks. With
 //!   `transport=uring`, `uring` receives requests and sends replies instead. `workers` tracks what
 //!   each thread serves.
+//! - `deferred` keeps requests that wait without a thread.
 //! - `notifications` invalidates the kernel's caches; `passthrough` manages the files that the
 //!   kernel reads and writes without a request.
 //!
@@ -32,6 +33,7 @@ mod busy_poll;
 mod connect;
 mod convert;
 mod decode;
+mod deferred;
 mod error;
 mod extension;
 mod failed_writes;

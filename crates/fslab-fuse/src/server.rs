@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
+use fslab_vfs::{Cancellation, Creation, Credentials, Deferral, Errno, Error, FileSystem, Request};
 use parking_lot::Mutex;
 
 use crate::busy_poll::{NextRequest, Reader};
 use crate::decode::Incoming;
+use crate::deferred::Deferred;
 use crate::failed_writes::FailedWrites;
 use crate::job::{Answer, Job, Route};
 use crate::kept::{Kept, Record, Stage};
@@ -49,7 +50,7 @@ pub(crate) struct Server {
     /// Whether a request arrived since the last check.
     activity: AtomicBool,
     /// Whether the last attempt to start a thread failed.
-    is_short_of_threads: AtomicBool,
+    pub is_short_of_threads: AtomicBool,
     pub transport: Arc<dyn Transport>,
     pool: ThreadPool,
     /// The threads of the pool.
@@ -58,7 +59,11 @@ pub(crate) struct Server {
     queues: Option<Arc<Queues>>,
     /// State for the next daemon, on a kept mount.
     pub kept: Option<Kept>,
-    monitor: Monitor,
+    pub monitor: Monitor,
+    /// Requests that wait without a thread, if the file system defers requests.
+    pub deferred: Option<Arc<Deferred>>,
+    /// Readers of threads that have ended. Deferred requests may still need their descriptors.
+    spare_readers: Mutex<Vec<Reader>>,
     /// Maximum waiting time of a request, if the kernel would otherwise abort the mount.
     cancel_after: Option<Duration>,
     /// Whether requests are refused because users were cut off.
@@ -77,6 +82,8 @@ impl Server {
         kept: Option<Kept>,
     ) -> Self {
         let workers = Arc::<Workers>::default();
+        let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
+        let defers = file_system.can_defer();
         Self {
             file_system,
             backing: Arc::new(BackingFiles::new(Arc::clone(&transport))),
@@ -88,7 +95,9 @@ impl Server {
             workers,
             queues: queues.map(Arc::new),
             kept,
-            cancel_after: granted.request_time_max.map(request_timeout::cancel_after),
+            cancel_after,
+            deferred: defers.then(|| Arc::new(Deferred::new(cancel_after))),
+            spare_readers: Mutex::default(),
             monitor: Monitor::default(),
             refuses: AtomicBool::default(),
             failure: Mutex::default(),
@@ -103,6 +112,7 @@ impl Server {
         let watch =
             move || server.monitor.run(|| server.workers.is_over(), || server.replace_busy());
         std::thread::Builder::new().name("fslab-monitor".to_owned()).spawn(watch)?;
+        self.start_resuming()?;
         self.add_thread()?;
         self.queues.as_ref().map_or(Ok(()), |queues| self.start_queues(queues))
     }
@@ -117,6 +127,7 @@ impl Server {
         // Before checking for busy threads: requests that begin later see the flag.
         self.refuses.store(true, Ordering::SeqCst);
         self.all_workers().for_each(Workers::cut_off);
+        self.deferred.iter().for_each(|deferred| deferred.cut_off());
     }
 
     /// Whether users were cut off.
@@ -128,6 +139,7 @@ impl Server {
     /// until no request is in flight.
     pub fn wait(&self) -> Result<(), Errno> {
         self.all_workers().for_each(Workers::wait);
+        self.deferred.iter().for_each(|deferred| deferred.wait());
         self.monitor.wake();
         self.failure.lock().map_or(Ok(()), Err)
     }
@@ -148,7 +160,9 @@ impl Server {
         if let Some(queues) = &self.queues {
             queues.wake_grown();
         }
-        self.all_workers().any(Workers::is_busy)
+        self.resume_stuck();
+        let resumes = self.deferred.as_ref().is_some_and(|deferred| deferred.is_busy());
+        resumes || self.all_workers().any(Workers::is_busy)
     }
 
     fn add_thread_or_say(self: &Arc<Self>) {
@@ -169,7 +183,8 @@ impl Server {
         } else {
             // With io_uring, few urgent requests arrive here.
             let poll = if self.queues.is_some() { Duration::ZERO } else { self.options.poll };
-            Reader::new(&self.transport, poll)
+            let spare = self.spare_readers.lock().pop();
+            spare.unwrap_or_else(|| Reader::new(&self.transport, poll))
         };
         let (server, own) = (Arc::clone(self), Arc::clone(&worker));
         let started = std::thread::Builder::new()
@@ -181,15 +196,19 @@ impl Server {
         started.map(|_detached| ())
     }
 
-    fn work(self: Arc<Self>, worker: &Arc<Worker>, reader: Reader) {
-        self.serve_while_needed(worker, reader);
+    fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
+        self.serve_while_needed(worker, &mut reader);
+        // Otherwise deferred requests could keep the descriptors of any number of ended threads.
+        if self.deferred.is_some() && !worker.is_surplus {
+            self.spare_readers.lock().push(reader);
+        }
         self.pool.remove_thread(worker);
         if self.pool.is_at_rest() {
             fslab_sys::malloc_trim::give_back();
         }
     }
 
-    fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
+    fn serve_while_needed(self: &Arc<Self>, worker: &Worker, reader: &mut Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         if self.kept.is_some() {
             // The buffer's pages must exist. After a kill of the daemon, missing pages can't be
@@ -199,7 +218,7 @@ impl Server {
         let mut output = ReplyBuffer::default();
         let mut history = QueueHistory::default();
         while self.pool.may_read(worker) {
-            let Some(next) = self.next(&mut reader, &mut buffer) else { break };
+            let Some(next) = self.next(reader, &mut buffer) else { break };
             match Incoming::parse(&buffer[..next.length]) {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
@@ -218,6 +237,7 @@ impl Server {
         let next = next.ok().flatten();
         if next.is_none() {
             self.pool.end();
+            self.deferred.iter().for_each(|deferred| deferred.end());
         }
         next
     }
@@ -249,29 +269,53 @@ impl Server {
         }
         let cancellation = Cancellation::new(cancelled, header.unique);
         let record = self.kept.as_ref().and_then(|kept| kept.begin(opcode, header.unique));
+        let offer = self.offer(opcode, header.unique, record.as_ref());
         let done = self.known_answer(&header, record.as_ref(), output).unwrap_or_else(|| {
-            let route = Route { later: Some(transport), record: record.as_ref() };
+            let (record, deferral) = (record.as_ref(), offer.as_ref());
+            let route = Route { later: Some(transport), record, deferral };
             let busy_for = || self.workers.busy_for(worker);
+            let cancellation = cancellation.clone();
             self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for)
         });
-        if let Some(record) = &record {
-            match &done {
-                Ok(Answer::Now) => record.complete(Ok(output.payload())),
-                // Requests answered later are all idempotent.
-                Ok(Answer::Later) => {}
-                Err(errno) => record.complete(Err(*errno)),
+        if matches!(done, Ok(Answer::Deferred)) {
+            // Nothing was done yet. A later daemon begins it anew.
+            record.into_iter().for_each(Record::end);
+            self.park(incoming, transport, arrived, || cancellation.is_cancelled());
+        } else {
+            if let (Some(deferred), Some(_)) = (&self.deferred, &offer) {
+                deferred.forget(header.unique);
             }
-        }
-        if !opcode.has_no_reply() {
-            self.send_reply(&header, transport, done, output);
-        }
-        if let Some(record) = record {
-            record.end();
+            self.complete_and_send(&header, record, transport, done, output);
         }
         worker.finish();
         let is_forget = matches!(opcode, Opcode::Forget | Opcode::BatchForget);
         if is_forget && self.queues.is_some() {
             std::thread::sleep(FORGET_PAUSE);
+        }
+    }
+
+    /// Completes the record of a request, sends its reply, and ends the record.
+    pub fn complete_and_send(
+        &self,
+        header: &InHeader,
+        record: Option<Record<'_>>,
+        transport: &Arc<dyn Transport>,
+        done: Result<Answer, Errno>,
+        output: &mut ReplyBuffer,
+    ) {
+        if let Some(record) = &record {
+            match &done {
+                Ok(Answer::Now) => record.complete(Ok(output.payload())),
+                // Requests answered later are all idempotent.
+                Ok(Answer::Later | Answer::Deferred) => {}
+                Err(errno) => record.complete(Err(*errno)),
+            }
+        }
+        if !Opcode::from_number(header.opcode).is_some_and(Opcode::has_no_reply) {
+            self.send_reply(header, transport, done, output);
+        }
+        if let Some(record) = record {
+            record.end();
         }
     }
 
@@ -319,7 +363,7 @@ impl Server {
     }
 
     /// Performs a request, unless users were cut off; a panic fails only this request.
-    fn respond_or_explain(
+    pub fn respond_or_explain(
         &self,
         opcode: Opcode,
         incoming: Incoming<'_>,
@@ -357,14 +401,18 @@ impl Server {
         opcode: Opcode,
         incoming: Incoming<'_>,
         cancellation: Cancellation,
-        Route { later, record }: Route<'_>,
+        Route { later, record, deferral }: Route<'_>,
         output: &mut ReplyBuffer,
     ) -> fslab_vfs::Result<Answer> {
         output.clear();
-        let request = to_request(&incoming.header, cancellation);
+        let mut request = to_request(&incoming.header, cancellation);
+        request.deferral = deferral.cloned().unwrap_or_default();
         let mut job = Job { incoming, request, output, later, record };
         job.note_time();
-        self.perform(opcode, &mut job)
+        match self.perform(opcode, &mut job) {
+            Err(Error::Deferred) if deferral.is_some() => Ok(Answer::Deferred),
+            done => done,
+        }
     }
 
     /// Sends the reply. If it does not arrive, releases the references that it gives to the kernel.
@@ -376,7 +424,7 @@ impl Server {
         output: &mut ReplyBuffer,
     ) {
         let arrived = match done {
-            Ok(Answer::Later) => true,
+            Ok(Answer::Later | Answer::Deferred) => true,
             Ok(Answer::Now) => reply::send(&**transport, header.unique, Ok(output.payload())),
             Err(errno) => {
                 reply::send(&**transport, header.unique, Err(errno));
@@ -408,7 +456,12 @@ impl Server {
     /// others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
-            self.all_workers().for_each(|workers| workers.cancel(interrupt.unique));
+            let unique = interrupt.unique;
+            if !self.cancel_deferred(unique) {
+                self.all_workers().for_each(|workers| workers.cancel(unique));
+                // The request may have been deferred meanwhile.
+                self.cancel_deferred(unique);
+            }
         }
     }
 }
@@ -421,5 +474,6 @@ fn to_request(header: &InHeader, cancellation: Cancellation) -> Request {
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation,
+        deferral: Deferral::default(),
     }
 }

@@ -67,6 +67,11 @@ impl FileSystem for TierFs {
         Some(&*self.lower)
     }
 
+    fn can_defer(&self) -> bool {
+        self.tier.accept_offers();
+        true
+    }
+
     fn mknod(
         &self,
         request: &Request,

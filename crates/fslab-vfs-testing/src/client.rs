@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use fslab_vfs::Cancellation;
 use fslab_vfs::FileSystem;
 use fslab_vfs::{
     Attr, Creation, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
     Permissions, RenameMode, Request, SeekTo, SetAttr, WriteOptions, XattrMode,
 };
+use fslab_vfs::{Cancellation, Deferral};
 use fslab_vfs::{Errno, Result};
 use fslab_vfs::{FileAttr, FileAttrForm};
 
@@ -106,6 +106,7 @@ impl<'a> Client<'a> {
             umask: self.umask,
             now: SystemTime::now().into(),
             cancellation: Cancellation::default(),
+            deferral: Deferral::default(),
         }
     }
 

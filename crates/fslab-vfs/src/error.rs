@@ -38,6 +38,10 @@ pub enum Error {
         /// Description of the damage.
         what: &'static str,
     },
+    /// The operation waits without a thread, and its request is performed again later (see
+    /// [`crate::Deferral`]). No caller of a system call sees this.
+    #[error("the request was deferred")]
+    Deferred,
 }
 
 impl Error {
@@ -52,6 +56,7 @@ impl Error {
             Self::NotImplemented { .. } => Errno::NOSYS,
             Self::Stale { .. } => Errno::STALE,
             Self::Damaged { .. } => Errno::IO,
+            Self::Deferred => Errno::AGAIN,
         }
     }
 }

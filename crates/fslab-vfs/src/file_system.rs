@@ -100,6 +100,14 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
+    /// Whether operations may fail with [`Error::Deferred`] if their request carries an offer (see
+    /// [`Deferral`](crate::Deferral)). Called at most once, before the first request, by the sender
+    /// of requests itself. It is not forwarded, because a layer above must not pass offers on
+    /// unless it can be called again itself.
+    fn can_defer(&self) -> bool {
+        false
+    }
+
     /// Whether [`Self::resolve`] finds every inode that was looked up and then forgotten, while it
     /// has a name. Inodes of file systems mounted below may be excepted.
     fn can_resolve(&self) -> bool {

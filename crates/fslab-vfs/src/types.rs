@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
+use crate::deferral::Deferral;
+
 /// Identity of an inode within one mounted stack, and the number `stat` shows for it.
 ///
 /// Stable while the inode has lookups (see [`crate::FileSystem::forget`]); never 0.
@@ -234,6 +236,8 @@ pub struct Request {
     pub now: Timestamp,
     /// Whether the caller still waits for the result.
     pub cancellation: Cancellation,
+    /// The sender's offer to perform the request again later, if it made one.
+    pub deferral: Deferral,
 }
 
 /// Lets a waiting operation notice that its caller was signalled.

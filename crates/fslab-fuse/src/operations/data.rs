@@ -115,7 +115,9 @@ impl Server {
     }
 
     fn note_failed(&self, job: &Job<'_>, error: &Error) {
-        if let Some(failed_writes) = &self.failed_writes {
+        if let Some(failed_writes) =
+            self.failed_writes.as_ref().filter(|_| !matches!(error, Error::Deferred))
+        {
             let free_bytes = self.free_bytes(&job.request, job.ino());
             failed_writes.note_failure(job.ino(), error.errno(), free_bytes);
         }

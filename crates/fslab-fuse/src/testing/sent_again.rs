@@ -93,7 +93,7 @@ impl Daemon {
             return;
         }
         let mut output = ReplyBuffer::default();
-        let route = Route { later: None, record: Some(&record) };
+        let route = Route { later: None, record: Some(&record), deferral: None };
         let done = self.server.respond(opcode, incoming, Default::default(), route, &mut output);
         if stage == Cut::Completed {
             let done = done.map(|_| output.payload()).map_err(|error| error.errno());
@@ -345,7 +345,7 @@ fn resent_append_writes_only_the_missing_rest() {
     let record = kept.begin(Opcode::Write, 100).unwrap();
     let incoming = Incoming::parse(&append[..append.len()]).unwrap();
     let mut output = ReplyBuffer::default();
-    let route = Route { later: None, record: Some(&record) };
+    let route = Route { later: None, record: Some(&record), deferral: None };
     daemon.server.respond(Opcode::Write, incoming, Default::default(), route, &mut output).unwrap();
     let size = 5010 + APPENDED.len() as u64;
     let request = Request::default();

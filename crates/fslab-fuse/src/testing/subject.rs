@@ -113,11 +113,12 @@ impl Subject {
         }
         let (transport, output) = (&self.transport, &mut self.output);
         let none = Cancellation::default();
-        let route = Route { later: Some(transport), record: None };
+        let route = Route { later: Some(transport), record: None, deferral: None };
         match self.server.respond(opcode, incoming, none, route, output) {
             Ok(Answer::Now) if opcode.has_no_reply() => {}
             Ok(Answer::Now) => check_reply(opcode, incoming, output.payload().len()),
             Ok(Answer::Later) => assert_eq!(opcode, Opcode::Lseek),
+            Ok(Answer::Deferred) => panic!("{opcode:?} was deferred without an offer"),
             Err(error) => assert!(error.errno().raw_os_error() > 0),
         }
         let taken = output.capacity();
@@ -166,7 +167,7 @@ fn room(opcode: Opcode, mut incoming: Incoming<'_>) -> Room {
     }
 }
 
-pub(super) fn all_granted(options: &MountOptions) -> Granted {
+pub(crate) fn all_granted(options: &MountOptions) -> Granted {
     let mut offer = InitIn::new_zeroed();
     (offer.major, offer.minor) = (MAJOR, MINOR_MAX);
     let everything = InitFlags::all().bits();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fslab_fuse::{MountOptions, Session, TransportChoice, Unmounter};
 use fslab_vfs::{
-    Cancellation, Creation, Credentials, FileSystem, Ino, MemFs, Name, OpenMode, Opened, Request,
-    Result, WriteOptions,
+    Cancellation, Creation, Credentials, Deferral, FileSystem, Ino, MemFs, Name, OpenMode, Opened,
+    Request, Result, WriteOptions,
 };
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
@@ -95,6 +95,7 @@ pub fn root() -> Request {
         umask: 0,
         now: std::time::SystemTime::now().into(),
         cancellation: Cancellation::default(),
+        deferral: Deferral::default(),
     }
 }
 

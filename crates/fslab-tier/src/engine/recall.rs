@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fslab_vfs::{Errno, Ino, Request, Result};
+use fslab_vfs::{Deferral, Errno, Ino, Request, Result};
 use parking_lot::Mutex;
 
 use crate::archive::{Archive, TimeoutArchive};
@@ -26,10 +26,11 @@ use crate::stored::{BLOCK_BYTES, Location, Version};
 mod lanes;
 pub(super) mod movers;
 mod order;
+mod pending;
 mod waiting;
 
 pub use waiting::Recall;
-use waiting::Waiter;
+use waiting::{Deferred, Waiter};
 pub mod queue;
 pub(super) mod reader_cache;
 
@@ -45,6 +46,8 @@ pub(super) struct Recalls {
     readers: ReaderCache,
     movers: Mutex<Vec<JoinHandle<()>>>,
     limit: Option<Arc<RateLimit>>,
+    /// Whether the tier is at the top of its stack, so that its requests may be deferred.
+    defers: AtomicBool,
 }
 
 impl Recalls {
@@ -55,6 +58,7 @@ impl Recalls {
             readers: ReaderCache::default(),
             movers: Mutex::default(),
             limit: RateLimit::new(settings.recall_rate, &around.clock).map(Arc::new),
+            defers: AtomicBool::new(false),
         }
     }
 
@@ -81,11 +85,15 @@ impl Recalls {
 impl FileState {
     /// Returns the recalls of a range whose blocks are in place, but which have not quite ended.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
-        let mut landed: Vec<_> = self.flight.values().cloned().collect();
-        landed.retain(|recall| {
-            blocks.contains(&recall.block) && recall.has_landed.load(Ordering::SeqCst)
-        });
-        landed
+        let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
+        let length = blocks.end.saturating_sub(blocks.start);
+        // A file may have many recalls, and most ranges are short.
+        if length <= self.flight.len() as u64 {
+            let inside = blocks.clone().filter_map(|block| self.flight.get(&block));
+            return inside.filter(has_landed).cloned().collect();
+        }
+        let inside = self.flight.values().filter(|recall| blocks.contains(&recall.block));
+        inside.filter(has_landed).cloned().collect()
     }
 }
 
@@ -140,7 +148,12 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        let begun_ns = self.around.clock.now_ns();
+        // While it exists, the recall counts the waiting process.
+        let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
+        let begun_ns = match &deferred {
+            Some(deferred) => self.after_deferral(deferred, request)?,
+            None => self.around.clock.now_ns(),
+        };
         loop {
             let wanted = {
                 let mut state = self.state(file)?;
@@ -161,11 +174,12 @@ impl Tier {
                 let window = first..blocks.end.min(first + WINDOW);
                 self.ask(file, &mut state, window, request, class)?;
                 self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
-                state.flight.get(&first).map(|recall| Waiter::new(recall, request, class))
+                let queue = &self.recalls.queue;
+                state.flight.get(&first).map(|recall| Waiter::new(queue, recall, request, class))
             };
             self.end_surplus(request.credentials.uid);
             match wanted {
-                Some(wanted) => self.wait(&wanted, request, begun_ns)?,
+                Some(wanted) => self.wait(wanted, request, begun_ns)?,
                 // The engine is ending.
                 None => return Err(Errno::IO.into()),
             }
@@ -299,8 +313,33 @@ impl Tier {
         self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    fn wait(&self, waiter: &Waiter, request: &Request, begun_ns: u64) -> Result<()> {
-        let recall = &waiter.recall;
+    /// Lets requests wait without a thread if their sender offers that.
+    pub(crate) fn accept_offers(&self) {
+        self.recalls.defers.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns the offer of a request that may wait without a thread.
+    fn offer<'a>(&self, request: &'a Request) -> Option<&'a Deferral> {
+        self.recalls.defers.load(Ordering::SeqCst).then_some(&request.deferral)
+    }
+
+    /// Returns when the wait of a deferred request began, if the request may still wait.
+    fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
+        // Copied, because others lock it while they hold locks of their own.
+        let outcome = *deferred.waiter.recall.outcome.lock();
+        match outcome {
+            Some(outcome) => outcome?,
+            None => request.cancellation.check()?,
+        }
+        if outcome.is_none() && self.is_late(deferred.begun_ns) {
+            return Err(self.settings.late.into());
+        }
+        Ok(deferred.begun_ns)
+    }
+
+    /// Waits for a recall, on this thread or without one if the request's sender offered that.
+    fn wait(&self, waiter: Waiter, request: &Request, begun_ns: u64) -> Result<()> {
+        let recall = Arc::clone(&waiter.recall);
         let mut outcome = recall.outcome.lock();
         loop {
             if let Some(outcome) = *outcome {
@@ -312,6 +351,13 @@ impl Tier {
             }
             if waiter.goes_on() {
                 return Err(Errno::IO.into());
+            }
+            if let Some(waker) = self.offer(request).and_then(Deferral::accept) {
+                waiter.set_waker(waker);
+                drop(outcome);
+                let at_most = self.patience_left(begun_ns);
+                let deferred = Deferred { waiter, begun_ns };
+                return Err(request.deferral.defer(Box::new(deferred), at_most));
             }
             recall.done.wait_for(&mut outcome, LOOK_EVERY);
         }
@@ -334,7 +380,12 @@ impl Tier {
     }
 
     fn is_late(&self, begun_ns: u64) -> bool {
+        self.patience_left(begun_ns) == Some(Duration::ZERO)
+    }
+
+    /// Returns how long a program that waits since `begun_ns` waits at most; `None` for no limit.
+    fn patience_left(&self, begun_ns: u64) -> Option<Duration> {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
-        self.settings.patience.is_some_and(|patience| waited >= patience)
+        self.settings.patience.map(|patience| patience.saturating_sub(waited))
     }
 }

@@ -13,6 +13,7 @@ mod conformance;
 mod copied_stubs;
 mod crashes;
 mod deep_trees;
+mod deferring;
 mod delays;
 mod deny_list;
 mod drill;

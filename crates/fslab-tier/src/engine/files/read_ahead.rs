@@ -70,7 +70,11 @@ impl Tier {
         let blocks = blocks_met(offset, length);
         loop {
             if self.state(file)?.has_offline() {
-                let ahead = place.note(offset..offset.saturating_add(length), self.settings.ahead);
+                // A read that was deferred was noted before.
+                let ahead = match request.deferral.is_resumed() {
+                    true => 0..0,
+                    false => place.note(offset..offset.saturating_add(length), self.settings.ahead),
+                };
                 self.recall_and_ask_ahead(file, blocks.clone(), ahead, request, Class::Waiting)?;
             }
             let count = self.lower.read(request, file.ino(), handle, offset, buffer)?;

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Request, Result, SeekTo, SetAttr, WriteOptions,
+    Attr, Deferral, Errno, FallocateMode, FileSystem, Handle, Request, Result, SeekTo, SetAttr,
+    WriteOptions,
 };
 use parking_lot::MutexGuard;
 
@@ -113,6 +114,9 @@ impl Tier {
                 if begun > change.offset {
                     return Ok((begun - change.offset) as usize);
                 }
+                // The offset of an append was determined above. Were the request deferred, it would
+                // be determined again.
+                let request = &Request { deferral: Deferral::default(), ..request.clone() };
                 self.recall(file, partly..partly + 1, request, Class::Waiting)?;
                 self.write(file, request, handle, change.offset, data, options)
             }

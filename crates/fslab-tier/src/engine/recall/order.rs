@@ -37,11 +37,12 @@ pub struct Position {
     pub place: u64,
 }
 
-/// An order in which recalls are served.
+/// An order in which recalls are served: the key by which they are sorted.
 pub trait Order: Send + Sync + std::fmt::Debug {
-    /// Returns the index of the next recall among `waiting`, which is not empty and in the order of
-    /// the requests. `last` is the position of the recall served before, of any class and user.
-    fn next(&self, waiting: &mut dyn Iterator<Item = Position>, last: Option<Position>) -> usize;
+    /// Returns the key of a recall at a position. The recall with the lowest key above that of the
+    /// recall served before, of any class and user, comes next. If there is none, the order starts
+    /// again from the lowest key. Recalls with equal keys are served in the order of the requests.
+    fn key(&self, position: Position) -> Position;
 }
 
 /// First come, first served. This order fits archives in which all places are equally near.
@@ -49,8 +50,8 @@ pub trait Order: Send + Sync + std::fmt::Debug {
 pub struct Fifo;
 
 impl Order for Fifo {
-    fn next(&self, _: &mut dyn Iterator<Item = Position>, _: Option<Position>) -> usize {
-        0
+    fn key(&self, _: Position) -> Position {
+        Position::default()
     }
 }
 
@@ -61,37 +62,7 @@ impl Order for Fifo {
 pub struct Sweep;
 
 impl Order for Sweep {
-    fn next(&self, waiting: &mut dyn Iterator<Item = Position>, last: Option<Position>) -> usize {
-        let is_passed = |position: Position| Some(position) <= last;
-        let nearest =
-            waiting.enumerate().min_by_key(|(_, position)| (is_passed(*position), *position));
-        nearest.map_or(0, |(index, _)| index)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns all positions in the order in which they are served.
-    fn served(mut waiting: Vec<Position>, mut last: Option<Position>) -> Vec<Position> {
-        let mut served = Vec::new();
-        while !waiting.is_empty() {
-            let next = waiting.remove(Sweep.next(&mut waiting.iter().copied(), last));
-            last = Some(next);
-            served.push(next);
-        }
-        served
-    }
-
-    #[test]
-    fn sweep_serves_positions_in_order_from_the_last_position() {
-        let at =
-            |archive: u8, medium, place| Position { archive: Id([archive; 16]), medium, place };
-        let asked = vec![at(2, 1, 5), at(1, 7, 9), at(1, 3, 8), at(1, 7, 2), at(1, 3, 4)];
-        let sorted = [at(1, 3, 4), at(1, 3, 8), at(1, 7, 2), at(1, 7, 9), at(2, 1, 5)];
-        assert_eq!(served(asked.clone(), None), sorted);
-        let turned = [at(1, 7, 9), at(2, 1, 5), at(1, 3, 4), at(1, 3, 8), at(1, 7, 2)];
-        assert_eq!(served(asked, Some(at(1, 7, 5))), turned);
+    fn key(&self, position: Position) -> Position {
+        position
     }
 }

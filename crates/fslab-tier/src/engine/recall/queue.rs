@@ -10,21 +10,17 @@
 //!
 //! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::recall::lanes::Lanes;
+use crate::engine::recall::pending::{Pending, Place};
 use crate::engine::recall::waiting::Recall;
 use crate::id::Id;
 
 pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
-
-/// One of this many turns goes to the recall that has waited longest.
-const OLDEST_EVERY: u64 = 8;
 
 /// Interval at which the engine's clock is read while recalls are postponed. The wait itself uses
 /// the system's clock.
@@ -40,23 +36,6 @@ pub struct Queue {
     came: Condvar,
     clock: Arc<dyn Clock>,
 }
-
-struct Pending {
-    lanes: Lanes,
-    order: Arc<dyn Order>,
-    /// Recalls by class and user.
-    recalls: BTreeMap<Class, Users>,
-    /// Postponed recalls, each with the time until which it is postponed.
-    postpone: Vec<(u64, Arc<Recall>)>,
-    /// Number of recalls served so far.
-    turns: u64,
-    /// Position of the recall served last.
-    last: Option<Position>,
-    is_closed: bool,
-}
-
-/// Users in the order of their turns, each with its recalls in the order of the requests.
-type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
 
 impl Queue {
     /// Creates an empty queue.
@@ -101,7 +80,7 @@ impl Queue {
     pub(crate) fn postpone(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
-            pending.postpone.push((until_ns, Arc::clone(recall)));
+            pending.postpone(recall, until_ns);
             // Waiting threads read the clock repeatedly from now on.
             self.came.notify_all();
         }
@@ -110,8 +89,7 @@ impl Queue {
 
     /// Returns whether a recall is postponed now.
     pub(crate) fn is_postponed(&self, recall: &Arc<Recall>) -> bool {
-        let pending = self.waiting.lock();
-        pending.postpone.iter().any(|(_, known)| Arc::ptr_eq(known, recall))
+        matches!(*recall.place.lock(), Some(Place::Postponed(..)))
     }
 
     /// Requeues all postponed recalls: an archive is available again.
@@ -134,6 +112,11 @@ impl Queue {
         }
     }
 
+    /// Records that a program begins or ends to wait for a recall.
+    pub(crate) fn note_waiters(&self, recall: &Arc<Recall>) {
+        self.waiting.lock().note_waiters(recall);
+    }
+
     /// Removes a recall that has not begun; returns whether it was in the queue.
     pub fn cancel(&self, recall: &Arc<Recall>) -> bool {
         self.waiting.lock().take(recall)
@@ -150,35 +133,23 @@ impl Queue {
             if let Some(recall) = pending.next() {
                 return Some(recall);
             }
-            if pending.postpone.is_empty() {
-                self.came.wait(&mut pending);
-            } else {
+            if pending.has_postponed() {
                 self.came.wait_for(&mut pending, LOOK_EVERY);
+            } else {
+                self.came.wait(&mut pending);
             }
         }
     }
 
     /// Returns the queued and postponed recalls, in no particular order.
     pub fn list(&self) -> Vec<Arc<Recall>> {
-        let pending = self.waiting.lock();
-        let users = pending.recalls.values().flatten();
-        let waiting = users.flat_map(|(_, recalls)| recalls);
-        waiting.chain(pending.postpone.iter().map(|(_, recall)| recall)).cloned().collect()
+        self.waiting.lock().list()
     }
 
     /// Returns a user's surplus recalls for which no program waits: the oldest of each class, and
     /// all postponed ones.
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
-        let pending = self.waiting.lock();
-        let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
-        let surplus = |recalls: &VecDeque<Arc<Recall>>| -> Vec<_> {
-            let beyond = recalls.len().saturating_sub(OF_A_USER_MAX);
-            let unwaited = recalls.iter().filter(|recall| recall.waiters() == 0);
-            unwaited.take(beyond).cloned().collect()
-        };
-        let postpone = pending.postpone.iter().map(|(_, recall)| recall);
-        let unwaited = postpone.filter(|recall| recall.user == user && recall.waiters() == 0);
-        users.flat_map(|(_, recalls)| surplus(recalls)).chain(unwaited.cloned()).collect()
+        self.waiting.lock().surplus(user)
     }
 
     /// Returns whether the queue is closed.
@@ -190,89 +161,6 @@ impl Queue {
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.came.notify_all();
-    }
-}
-
-impl Pending {
-    fn new(order: Arc<dyn Order>) -> Self {
-        let (recalls, postpone) = (BTreeMap::new(), Vec::new());
-        let lanes = Lanes::default();
-        Self { lanes, order, recalls, postpone, turns: 0, last: None, is_closed: false }
-    }
-
-    fn push(&mut self, recall: Arc<Recall>) {
-        let users = self.recalls.entry(recall.class()).or_default();
-        let user = recall.user;
-        match users.iter_mut().find(|(known, _)| *known == user) {
-            Some((_, recalls)) => recalls.push_back(recall),
-            None => users.push_back((user, VecDeque::from([recall]))),
-        }
-    }
-
-    fn next(&mut self) -> Option<Arc<Recall>> {
-        let is_for_oldest = (self.turns + 1).is_multiple_of(OLDEST_EVERY);
-        let next = if is_for_oldest { self.oldest()? } else { self.in_turn()? };
-        self.turns += 1;
-        self.last = Some(next.position);
-        self.lanes.enter(next.position.archive);
-        Some(next)
-    }
-
-    fn in_turn(&mut self) -> Option<Arc<Recall>> {
-        let may_go = |recall: &Arc<Recall>| self.lanes.may_enter(recall.position.archive);
-        let turn = |users: &Users| users.iter().position(|(_, of)| of.iter().any(may_go));
-        let mut classes = self.recalls.values_mut();
-        let (turn, users) = classes.find_map(|users| Some((turn(users)?, users)))?;
-        let (user, mut recalls) = users.remove(turn)?;
-        let open: Vec<usize> = (0..recalls.len()).filter(|at| may_go(&recalls[*at])).collect();
-        let mut positions = open.iter().map(|at| recalls[*at].position);
-        let index = self.order.next(&mut positions, self.last);
-        // An index out of range is taken to mean the last recall.
-        let next = recalls.remove(open[index.min(open.len().saturating_sub(1))]);
-        if !recalls.is_empty() {
-            users.push_back((user, recalls));
-        }
-        next
-    }
-
-    fn oldest(&mut self) -> Option<Arc<Recall>> {
-        let all = self.recalls.values().flatten().flat_map(|(_, recalls)| recalls);
-        let may_go = |recall: &&Arc<Recall>| self.lanes.may_enter(recall.position.archive);
-        let oldest = Arc::clone(all.filter(may_go).min_by_key(|recall| recall.asked_ns)?);
-        self.take(&oldest);
-        Some(oldest)
-    }
-
-    /// Requeues the recalls that were postponed until `now_ns` or earlier.
-    fn resume_postponed(&mut self, now_ns: u64) {
-        let back: Vec<_> =
-            self.postpone.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
-        back.into_iter().for_each(|(_, recall)| self.push(recall));
-    }
-
-    fn take_postponed(&mut self, recall: &Arc<Recall>) -> bool {
-        let index = self.postpone.iter().position(|(_, known)| Arc::ptr_eq(known, recall));
-        index.map(|index| self.postpone.swap_remove(index)).is_some()
-    }
-
-    fn take(&mut self, recall: &Arc<Recall>) -> bool {
-        self.take_postponed(recall) || self.take_waiting(recall)
-    }
-
-    fn take_waiting(&mut self, recall: &Arc<Recall>) -> bool {
-        let Some(users) = self.recalls.get_mut(&recall.class()) else { return false };
-        let Some(place) = users.iter().position(|(user, _)| *user == recall.user) else {
-            return false;
-        };
-        let recalls = &mut users[place].1;
-        let Some(index) = recalls.iter().position(|known| Arc::ptr_eq(known, recall)) else {
-            return false;
-        };
-        recalls.remove(index);
-        if recalls.is_empty() {
-            users.remove(place);
-        }
-        true
     }
 }
 

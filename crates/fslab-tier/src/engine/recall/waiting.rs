@@ -1,13 +1,16 @@
 //! The recall of one block, and the processes that wait for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use fslab_vfs::{Errno, Request};
+use fslab_vfs::{Errno, Request, Waker};
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Position};
+use crate::engine::recall::pending::Place;
+use crate::engine::recall::queue::Queue;
 
 /// A requested block.
 pub struct Recall {
@@ -23,7 +26,9 @@ pub struct Recall {
     pub position: Position,
     pub(super) class: Mutex<Class>,
     /// The processes that wait for the recall.
-    pub(super) waiters: Mutex<Vec<WaitingFor>>,
+    waiters: Mutex<Waiters>,
+    /// Where the recall is in the queue; `None` if it is not there. Changed only by the queue.
+    pub(super) place: Mutex<Option<Place>>,
     /// Whether the block is being read.
     pub(super) is_begun: AtomicBool,
     /// How often the recall was postponed because all archives that hold the block were
@@ -55,6 +60,7 @@ impl Recall {
             position,
             class: Mutex::new(class),
             waiters: Mutex::default(),
+            place: Mutex::default(),
             is_begun: AtomicBool::new(false),
             times_postponed: AtomicU32::new(0),
             used: Mutex::new(used),
@@ -75,12 +81,12 @@ impl Recall {
 
     /// Returns the number of waiting processes.
     pub fn waiters(&self) -> usize {
-        self.waiters.lock().len()
+        self.waiters.lock().by_number.len()
     }
 
     /// Returns the waiting processes.
     pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
-        self.waiters.lock().clone()
+        self.waiters.lock().by_number.values().map(|(who, _)| *who).collect()
     }
 
     /// Whether a thread is already reading the block.
@@ -95,6 +101,16 @@ impl Recall {
         self.leave();
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();
+        self.wake_deferred();
+    }
+
+    /// Wakes the requests that wait without a thread.
+    fn wake_deferred(&self) {
+        let mut waiters = self.waiters.lock();
+        let wakers = waiters.by_number.values_mut().filter_map(|(_, waker)| waker.take());
+        let wakers: Vec<_> = wakers.collect();
+        drop(waiters);
+        wakers.iter().for_each(Waker::wake);
     }
 
     /// Ends the recall's use of the file.
@@ -118,22 +134,53 @@ pub(crate) struct WaitingFor {
     pub pid: u32,
 }
 
+/// The waiting processes of one recall, in the order of their arrival.
+#[derive(Default)]
+struct Waiters {
+    by_number: BTreeMap<u64, (WaitingFor, Option<Waker>)>,
+    /// The number of the next waiting process.
+    next: u64,
+}
+
 /// Registers a waiting process until dropped. It is created with the file's state locked, so that
 /// the recall is not cancelled meanwhile for lack of waiting processes.
 pub(super) struct Waiter {
     pub(super) recall: Arc<Recall>,
-    who: WaitingFor,
+    queue: Arc<Queue>,
+    number: u64,
     pub(super) class: Class,
     /// How often the recall had been postponed when the wait began.
     times_postponed: u32,
 }
 
 impl Waiter {
-    pub(super) fn new(recall: &Arc<Recall>, request: &Request, class: Class) -> Self {
+    pub(super) fn new(
+        queue: &Arc<Queue>,
+        recall: &Arc<Recall>,
+        request: &Request,
+        class: Class,
+    ) -> Self {
         let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
-        recall.waiters.lock().push(who);
+        let mut waiters = recall.waiters.lock();
+        let number = waiters.next;
+        waiters.next += 1;
+        waiters.by_number.insert(number, (who, None));
+        let is_first = waiters.by_number.len() == 1;
+        drop(waiters);
+        if is_first {
+            queue.note_waiters(recall);
+        }
         let times_postponed = recall.times_postponed.load(Ordering::SeqCst);
-        Self { recall: Arc::clone(recall), who, class, times_postponed }
+        let (queue, recall) = (Arc::clone(queue), Arc::clone(recall));
+        Self { recall, queue, number, class, times_postponed }
+    }
+
+    /// Lets the end of the recall wake a request. The caller has the recall's outcome locked and
+    /// has seen that there is none.
+    pub(super) fn set_waker(&self, waker: Waker) {
+        if let Some((_, place)) = self.recall.waiters.lock().by_number.get_mut(&self.number) {
+            *place = Some(waker);
+        }
     }
 
     /// Whether the recall was postponed during the wait, and the waiting caller can continue with
@@ -147,15 +194,30 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiters = self.recall.waiters.lock();
-        if let Some(index) = waiters.iter().position(|who| *who == self.who) {
-            waiters.swap_remove(index);
+        let removed = waiters.by_number.remove(&self.number);
+        let is_last = waiters.by_number.is_empty();
+        drop((waiters, removed));
+        if is_last {
+            self.queue.note_waiters(&self.recall);
         }
     }
+}
+
+/// What a tier remembers about a request that waits without a thread. The process stays listed.
+pub(super) struct Deferred {
+    pub(super) waiter: Waiter,
+    /// When the wait began, in nanoseconds of the engine's clock.
+    pub(super) begun_ns: u64,
 }
 
 /// Returns a recall without a file, for tests of queues.
 #[cfg(test)]
 pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
-    let position = Position { place: block, ..Position::default() };
-    Recall::new((&Arc::default(), block), user, asked_ns, position, class, None)
+    recall_at(Position { place: block, ..Position::default() }, user, class, asked_ns)
+}
+
+/// Returns a recall without a file at a position.
+#[cfg(test)]
+pub(crate) fn recall_at(position: Position, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
+    Recall::new((&Arc::default(), position.place), user, asked_ns, position, class, None)
 }

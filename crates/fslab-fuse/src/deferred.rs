@@ -1,0 +1,448 @@
+//! Requests that wait without a thread.
+//!
+//! A file system that would wait for long may accept the offer of a request (see
+//! [`fslab_vfs::Deferral`]). The request is then kept here with its bytes, and its thread continues
+//! with others. The request is performed again, from its beginning, once the file system wakes it,
+//! its caller is signalled, or a time has passed. It may then wait again. The threads that do so
+//! are in `resuming`.
+//!
+//! A request stays in the table from the acceptance of its offer until its reply. It has its own
+//! mark of cancellation. So an interrupt finds it in every phase, whichever thread has it.
+
+mod resuming;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fslab_vfs::{Cancellation, Deferral, Deferrer, Memory};
+use parking_lot::{Condvar, Mutex};
+
+use crate::transport::Transport;
+
+/// Maximum number of threads that perform requests again, without those that are stuck.
+const THREADS_MAX: usize = 8;
+
+/// Maximum number of such threads, including stuck ones.
+const STUCK_THREADS_MAX: usize = 256;
+
+/// Time after which a thread that performs a request counts as stuck.
+const STUCK_MIN: Duration = Duration::from_secs(1);
+
+/// Time after which an idle thread ends, if another one is idle.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum memory of deferred requests. When it is used up, requests wait on threads.
+const BYTES_MAX: usize = 128 << 20;
+
+/// Memory of a deferred request in addition to its bytes.
+const OVERHEAD_BYTES: usize = 1024;
+
+/// The deferred requests of one mount.
+pub(crate) struct Deferred {
+    state: Mutex<State>,
+    /// Signalled when a request must be performed again, and at the end.
+    woken: Condvar,
+    /// Signalled when the last request was answered, and when a thread has ended.
+    emptied: Condvar,
+    /// Number of requests in the table.
+    count: AtomicUsize,
+    /// Maximum waiting time of a request, if the kernel would otherwise abort the mount.
+    cancel_after: Option<Duration>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<u64, Entry>,
+    /// Requests to perform again, in the order in which they were woken.
+    ready: VecDeque<u64>,
+    /// When to perform waiting requests again at the latest.
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// The requests that are being performed again, each with its beginning.
+    running: BTreeSet<(Instant, u64)>,
+    /// Memory of all requests.
+    bytes: usize,
+    threads: usize,
+    idle: usize,
+    is_cut_off: bool,
+    is_over: bool,
+}
+
+/// A deferred request.
+struct Entry {
+    phase: Phase,
+    /// The number of the request, once it is cancelled.
+    cancelled: Arc<AtomicU64>,
+    parked: Option<Arc<Parked>>,
+    memory: Option<Memory>,
+    /// When the file system wants to be called again at the latest.
+    again_at: Option<Instant>,
+    /// When the request is cancelled because the machine lets no request wait longer.
+    cancel_at: Option<Instant>,
+    /// Whether it was woken while a thread performed it.
+    is_woken: bool,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A thread performs the request.
+    Performed,
+    Waiting,
+    Ready,
+}
+
+/// What is kept of a request.
+pub(crate) struct Parked {
+    pub bytes: Box<[u8]>,
+    /// The descriptor on which it arrived.
+    pub transport: Arc<dyn Transport>,
+    pub arrived: Instant,
+}
+
+/// A request that must be performed again.
+struct Resumed {
+    unique: u64,
+    parked: Arc<Parked>,
+    cancellation: Cancellation,
+    deferral: Deferral,
+    begun: Instant,
+}
+
+impl Deferred {
+    /// A mount without deferred requests.
+    pub fn new(cancel_after: Option<Duration>) -> Self {
+        Self {
+            state: Mutex::default(),
+            woken: Condvar::new(),
+            emptied: Condvar::new(),
+            count: AtomicUsize::new(0),
+            cancel_after,
+            bytes_max: BYTES_MAX,
+        }
+    }
+
+    /// Makes an offer for a new request.
+    pub fn offer(self: &Arc<Self>, unique: u64) -> Deferral {
+        Deferral::new(Arc::<Self>::clone(self), unique)
+    }
+
+    /// Keeps a request that the file system deferred for the first time; returns `false` if the
+    /// file system did not accept the offer.
+    pub fn park(&self, unique: u64, parked: Parked) -> bool {
+        let mut state = self.state.lock();
+        let Some(entry) = state.entries.get_mut(&unique) else { return false };
+        entry.cancel_at = self.cancel_after.and_then(|limit| parked.arrived.checked_add(limit));
+        let bytes = parked.bytes.len();
+        entry.bytes += bytes;
+        entry.parked = Some(Arc::new(parked));
+        state.bytes += bytes;
+        let ended = self.let_wait(&mut state, unique);
+        drop(state);
+        drop(ended);
+        true
+    }
+
+    /// Lets a request wait after a thread has performed it. Returns it if the mount has ended.
+    fn let_wait(&self, state: &mut State, unique: u64) -> Option<Entry> {
+        if state.is_over {
+            return self.remove(state, unique);
+        }
+        let is_cut_off = state.is_cut_off;
+        let entry = state.entries.get_mut(&unique)?;
+        if entry.is_woken || is_cut_off {
+            if is_cut_off {
+                entry.cancelled.store(unique, Ordering::SeqCst);
+            }
+            state.make_ready(unique);
+            self.woken.notify_one();
+            return None;
+        }
+        entry.phase = Phase::Waiting;
+        if let Some(deadline) = entry.deadline() {
+            state.deadlines.insert((deadline, unique));
+            // A thread may be waiting for a later deadline.
+            if state.deadlines.first() == Some(&(deadline, unique)) {
+                self.woken.notify_one();
+            }
+        }
+        None
+    }
+
+    /// Removes a request that was answered, or that was not deferred although its offer was
+    /// accepted.
+    pub fn forget(&self, unique: u64) {
+        // Usually no request is deferred.
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let removed = self.remove(&mut state, unique);
+        drop(state);
+        // What the file system remembers may take its locks.
+        drop(removed);
+    }
+
+    fn remove(&self, state: &mut State, unique: u64) -> Option<Entry> {
+        let entry = state.entries.remove(&unique)?;
+        state.bytes -= entry.bytes;
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        if let Some(deadline) = entry.deadline() {
+            state.deadlines.remove(&(deadline, unique));
+        }
+        if state.entries.is_empty() {
+            self.emptied.notify_all();
+        }
+        Some(entry)
+    }
+
+    /// Cancels a request; returns `false` if it is not deferred.
+    pub fn cancel(&self, unique: u64) -> bool {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let Some(entry) = state.entries.get(&unique) else { return false };
+        entry.cancelled.store(unique, Ordering::SeqCst);
+        self.wake_up(&mut state, unique);
+        true
+    }
+
+    fn wake_up(&self, state: &mut State, unique: u64) {
+        let Some(entry) = state.entries.get_mut(&unique) else { return };
+        match entry.phase {
+            Phase::Performed => entry.is_woken = true,
+            Phase::Ready => {}
+            Phase::Waiting => {
+                state.make_ready(unique);
+                self.woken.notify_one();
+            }
+        }
+    }
+
+    /// Cancels all requests, also those that are deferred later.
+    pub fn cut_off(&self) {
+        let mut state = self.state.lock();
+        state.is_cut_off = true;
+        for unique in Vec::from_iter(state.entries.keys().copied()) {
+            if let Some(entry) = state.entries.get(&unique) {
+                entry.cancelled.store(unique, Ordering::SeqCst);
+            }
+            self.wake_up(&mut state, unique);
+        }
+        self.emptied.notify_all();
+    }
+
+    /// Forgets all requests after the unmount, because no caller waits for their replies.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        let mut forgotten = Vec::new();
+        for unique in Vec::from_iter(state.entries.keys().copied()) {
+            match state.entries.get(&unique) {
+                Some(entry) if entry.phase == Phase::Performed => {
+                    entry.cancelled.store(unique, Ordering::SeqCst);
+                }
+                _ => forgotten.extend(self.remove(&mut state, unique)),
+            }
+        }
+        state.ready.clear();
+        self.woken.notify_all();
+        self.emptied.notify_all();
+        drop(state);
+        drop(forgotten);
+    }
+
+    /// Waits until the mount and every thread have ended. After users were cut off, waits only
+    /// until every request is answered.
+    pub fn wait(&self) {
+        let mut state = self.state.lock();
+        let is_done = |state: &mut State| {
+            state.is_cut_off && state.entries.is_empty() || state.is_over && state.threads == 0
+        };
+        self.emptied.wait_while(&mut state, |state| !is_done(state));
+    }
+
+    /// Whether requests are being performed again, or must be.
+    pub fn is_busy(&self) -> bool {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let state = self.state.lock();
+        !state.ready.is_empty() || !state.running.is_empty()
+    }
+
+    /// Number of deferred requests.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Counts one more thread, if one is needed: none is idle, and not too many are at work. With
+    /// `is_ready`, only if a request must be performed again.
+    fn take_thread(&self, is_ready: bool) -> bool {
+        let mut state = self.state.lock();
+        if is_ready && state.ready.is_empty() {
+            return false;
+        }
+        let stuck_since = Instant::now().checked_sub(STUCK_MIN);
+        let is_stuck = |begun: &Instant| stuck_since.is_some_and(|since| *begun <= since);
+        let stuck = state.running.iter().take_while(|(begun, _)| is_stuck(begun)).count();
+        let has_room = state.threads - stuck.min(state.threads) < THREADS_MAX
+            && state.threads < STUCK_THREADS_MAX;
+        let wants = !state.is_over && state.idle == 0 && has_room;
+        state.threads += usize::from(wants);
+        wants
+    }
+
+    /// Counts a thread that has ended or could not be started.
+    fn end_thread(&self) {
+        self.state.lock().threads -= 1;
+        self.emptied.notify_all();
+    }
+
+    /// Waits for the next request to perform again; `None` if the thread is no longer needed.
+    fn next(self: &Arc<Self>) -> Option<Resumed> {
+        let mut state = self.state.lock();
+        loop {
+            let now = Instant::now();
+            state.make_overdue_ready(now);
+            if let Some(unique) = state.ready.pop_front() {
+                let resumed = self.begin(&mut state, unique, now);
+                if resumed.is_some() {
+                    return resumed;
+                }
+                continue;
+            }
+            if state.is_over || (state.threads > THREADS_MAX && state.idle > 0) {
+                return None;
+            }
+            let idle_until = now + IDLE_MAX;
+            let deadline = state.deadlines.first().map(|(at, _)| *at);
+            let until = deadline.map_or(idle_until, |at| at.min(idle_until));
+            state.idle += 1;
+            let timed_out = self.woken.wait_until(&mut state, until).timed_out();
+            state.idle -= 1;
+            let is_surplus = timed_out && until == idle_until && state.idle > 0;
+            if is_surplus && state.ready.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, state: &mut State, unique: u64, now: Instant) -> Option<Resumed> {
+        let entry = state.entries.get_mut(&unique)?;
+        entry.phase = Phase::Performed;
+        entry.is_woken = false;
+        entry.again_at = None;
+        let parked = Arc::clone(entry.parked.as_ref()?);
+        let cancellation = Cancellation::new(Arc::clone(&entry.cancelled), unique);
+        let deferral = Deferral::resumed(Arc::<Self>::clone(self), unique, entry.memory.take());
+        state.running.insert((now, unique));
+        Some(Resumed { unique, parked, cancellation, deferral, begun: now })
+    }
+
+    /// Lets a request wait again that was performed again.
+    fn park_again(&self, resumed: &Resumed) {
+        let mut state = self.state.lock();
+        state.running.remove(&(resumed.begun, resumed.unique));
+        let ended = self.let_wait(&mut state, resumed.unique);
+        drop(state);
+        drop(ended);
+    }
+
+    /// Removes a request that was performed again and answered.
+    fn finish(&self, resumed: &Resumed) {
+        let mut state = self.state.lock();
+        state.running.remove(&(resumed.begun, resumed.unique));
+        let removed = self.remove(&mut state, resumed.unique);
+        drop(state);
+        drop(removed);
+    }
+}
+
+impl State {
+    fn make_ready(&mut self, unique: u64) {
+        let Some(entry) = self.entries.get_mut(&unique) else { return };
+        entry.phase = Phase::Ready;
+        if let Some(deadline) = entry.deadline() {
+            self.deadlines.remove(&(deadline, unique));
+        }
+        self.ready.push_back(unique);
+    }
+
+    fn make_overdue_ready(&mut self, now: Instant) {
+        while let Some(&(deadline, unique)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.remove(&(deadline, unique));
+            if let Some(entry) = self.entries.get(&unique)
+                && entry.cancel_at.is_some_and(|at| at <= now)
+            {
+                entry.cancelled.store(unique, Ordering::SeqCst);
+            }
+            self.make_ready(unique);
+        }
+    }
+}
+
+impl Entry {
+    fn deadline(&self) -> Option<Instant> {
+        self.again_at.into_iter().chain(self.cancel_at).min()
+    }
+}
+
+impl Deferrer for Deferred {
+    fn accept(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.is_over {
+            return false;
+        }
+        if let Some(entry) = state.entries.get_mut(&number) {
+            entry.is_woken |= entry.cancelled.load(Ordering::SeqCst) == number;
+            return true;
+        }
+        if state.bytes + OVERHEAD_BYTES > self.bytes_max {
+            return false;
+        }
+        state.bytes += OVERHEAD_BYTES;
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let entry = Entry {
+            phase: Phase::Performed,
+            cancelled: Arc::default(),
+            parked: None,
+            memory: None,
+            again_at: None,
+            cancel_at: None,
+            is_woken: false,
+            bytes: OVERHEAD_BYTES,
+        };
+        state.entries.insert(number, entry);
+        true
+    }
+
+    fn keep(&self, number: u64, memory: Memory, at_most: Option<Duration>) {
+        let mut state = self.state.lock();
+        let Some(entry) = state.entries.get_mut(&number) else { return };
+        entry.again_at = at_most.and_then(|most| Instant::now().checked_add(most));
+        let before = entry.memory.replace(memory);
+        drop(state);
+        drop(before);
+    }
+
+    fn wake(&self, number: u64) {
+        self.wake_up(&mut self.state.lock(), number);
+    }
+}
+
+impl std::fmt::Debug for Deferred {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.count.load(Ordering::SeqCst);
+        formatter.debug_struct("Deferred").field("count", &count).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

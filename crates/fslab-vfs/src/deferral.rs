@@ -1,0 +1,121 @@
+//! Requests that wait without a thread.
+//!
+//! A request may carry an offer of its sender to perform it again later (a [`Deferral`]). A file
+//! system that would wait accepts the offer, keeps a [`Waker`], and fails with
+//! [`Error::Deferred`]. The sender then performs the request again, from its beginning, after a
+//! call of [`Waker::wake`], at a signal to the caller, or after a time.
+//!
+//! A file system may accept an offer only while it has done nothing yet that it must not do twice.
+//! Offers are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns
+//! `true`, and that method is not forwarded. So a layer that can't be called again never passes an
+//! offer on to the file system below.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::Error;
+
+/// What a file system remembers about a deferred request until it is performed again.
+pub type Memory = Box<dyn Any + Send>;
+
+/// A sender of requests that performs requests again.
+pub trait Deferrer: Send + Sync {
+    /// Whether the request may wait without a thread; `false` if too many do.
+    fn accept(&self, number: u64) -> bool;
+
+    /// Keeps what the file system remembers, until the request is performed again. That happens
+    /// after `at_most`, unless the request is woken earlier.
+    fn keep(&self, number: u64, memory: Memory, at_most: Option<Duration>);
+
+    /// Performs the request again soon. It may no longer exist. May be called at any time after
+    /// `accept`, also before `keep`, and more than once.
+    fn wake(&self, number: u64);
+}
+
+/// An offer to perform a request again later. The default is no offer.
+#[derive(Clone, Default)]
+pub struct Deferral(Option<Offer>);
+
+#[derive(Clone)]
+struct Offer {
+    waker: Waker,
+    /// What the file system kept, if the request is performed again.
+    memory: Option<Arc<Mutex<Option<Memory>>>>,
+}
+
+/// Wakes a request that waits without a thread.
+#[derive(Clone)]
+pub struct Waker {
+    deferrer: Arc<dyn Deferrer>,
+    number: u64,
+}
+
+impl Deferral {
+    /// Makes an offer for the request with this number.
+    #[must_use]
+    pub fn new(deferrer: Arc<dyn Deferrer>, number: u64) -> Self {
+        Self(Some(Offer { waker: Waker { deferrer, number }, memory: None }))
+    }
+
+    /// Makes an offer for a request that is performed again.
+    #[must_use]
+    pub fn resumed(deferrer: Arc<dyn Deferrer>, number: u64, memory: Option<Memory>) -> Self {
+        let memory = Some(Arc::new(Mutex::new(memory)));
+        Self(Some(Offer { waker: Waker { deferrer, number }, memory }))
+    }
+
+    /// Whether the request is performed again after it was deferred.
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        self.0.as_ref().is_some_and(|offer| offer.memory.is_some())
+    }
+
+    /// Takes what the file system kept when it deferred the request; `None` the second time, and if
+    /// it has another type.
+    #[must_use]
+    pub fn take<T: Any>(&self) -> Option<Box<T>> {
+        self.0.as_ref()?.memory.as_ref()?.lock().take()?.downcast().ok()
+    }
+
+    /// Accepts the offer; `None` if there is none, or if too many requests wait. The caller must
+    /// return the result of [`Self::defer`] afterwards.
+    #[must_use]
+    pub fn accept(&self) -> Option<Waker> {
+        let waker = &self.0.as_ref()?.waker;
+        waker.deferrer.accept(waker.number).then(|| waker.clone())
+    }
+
+    /// Returns the error with which an operation defers its request, after [`Self::accept`]. The
+    /// request is performed again after `at_most`, if it was not woken before.
+    #[must_use]
+    pub fn defer(&self, memory: Memory, at_most: Option<Duration>) -> Error {
+        if let Some(Offer { waker, .. }) = &self.0 {
+            waker.deferrer.keep(waker.number, memory, at_most);
+        }
+        Error::Deferred
+    }
+}
+
+impl Waker {
+    /// Wakes the request.
+    pub fn wake(&self) {
+        self.deferrer.wake(self.number);
+    }
+}
+
+impl fmt::Debug for Deferral {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.0.as_ref().map(|offer| offer.waker.number);
+        formatter.debug_tuple("Deferral").field(&number).finish()
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Waker").field(&self.number).finish()
+    }
+}
