@@ -83,7 +83,8 @@ impl Server {
     ) -> Self {
         let workers = Arc::<Workers>::default();
         let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
-        let defers = file_system.can_defer();
+        // Of the file system itself: a pointer to it forwards only operations.
+        let defers = (*file_system).can_defer();
         Self {
             file_system,
             backing: Arc::new(BackingFiles::new(Arc::clone(&transport))),
