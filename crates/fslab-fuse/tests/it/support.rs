@@ -76,6 +76,11 @@ impl Mounted {
         // The session itself no longer detaches anything.
         rustix::mount::unmount(self.point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
+
+    /// Waits for a connection whose mount was detached.
+    pub fn wait_detached(mut self) {
+        self.session.take().unwrap().wait().unwrap();
+    }
 }
 
 impl Drop for Mounted {
