@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fslab_fuse::MountOptions;
 use fslab_sys::mounts::Mount;
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result, Waker};
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result, Waker};
 use fslab_vfs_testing::environment::number;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
@@ -75,7 +75,7 @@ impl FileSystem for Tape {
             drop(wakers);
             return self.inner.read(request, ino, handle, offset, buffer);
         }
-        let waker = request.deferral.accept().expect("too many requests wait");
+        let waker = request.deferral.accept().ok_or(Errno::NOMEM)?;
         self.waiting.fetch_add(1, Ordering::SeqCst);
         wakers.push(waker);
         Err(request.deferral.defer(Box::new(Counted(Arc::clone(&self.waiting))), None))

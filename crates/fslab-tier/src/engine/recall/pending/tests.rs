@@ -10,10 +10,13 @@ use crate::engine::recall::order::{Fifo, Sweep};
 use crate::engine::recall::queue::Queue;
 use crate::engine::recall::waiting::{Waiter, recall_at};
 
+/// Users in the order of their turns, each with its recalls in the order of the requests.
+type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
+
 /// The queue as lists.
 struct Model {
     order: Arc<dyn Order>,
-    recalls: BTreeMap<Class, VecDeque<(u32, VecDeque<Arc<Recall>>)>>,
+    recalls: BTreeMap<Class, Users>,
     postponed: Vec<(u64, Arc<Recall>)>,
     turns: u64,
     last: Option<Position>,
@@ -38,9 +41,7 @@ impl Model {
             self.take(&oldest);
             oldest
         } else {
-            let turn = |users: &VecDeque<(u32, VecDeque<_>)>| {
-                users.iter().position(|(_, of)| of.iter().any(may_go))
-            };
+            let turn = |users: &Users| users.iter().position(|(_, of)| of.iter().any(may_go));
             let mut classes = self.recalls.values_mut();
             let (turn, users) = classes.find_map(|users| Some((turn(users)?, users)))?;
             let (user, mut recalls) = users.remove(turn)?;
