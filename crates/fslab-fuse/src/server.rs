@@ -457,12 +457,16 @@ impl Server {
     /// others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
-            let unique = interrupt.unique;
-            if !self.cancel_deferred(unique) {
-                self.all_workers().for_each(|workers| workers.cancel(unique));
-                // The request may have been deferred meanwhile.
-                self.cancel_deferred(unique);
-            }
+            self.interrupt_by_number(interrupt.unique);
+        }
+    }
+
+    /// Cancels a request, whichever thread has it, or none.
+    pub fn interrupt_by_number(&self, unique: u64) {
+        if !self.cancel_deferred(unique) {
+            self.all_workers().for_each(|workers| workers.cancel(unique));
+            // The request may have been deferred meanwhile.
+            self.cancel_deferred(unique);
         }
     }
 }

@@ -41,6 +41,16 @@ struct Tape {
     blocks: AtomicBool,
     /// Number of calls.
     calls: AtomicUsize,
+    /// Called once by the next request, just before and just after it accepts an offer.
+    before: Mutex<Option<Hook>>,
+    after: Mutex<Option<Hook>>,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+fn call(hook: &Mutex<Option<Hook>>) {
+    let hook = hook.lock().take();
+    hook.into_iter().for_each(|hook| hook());
 }
 
 impl Tape {
@@ -59,6 +69,7 @@ impl Tape {
         }
         loop {
             request.cancellation.check()?;
+            call(&self.before);
             let mut wakers = self.wakers.lock();
             if self.is_here.load(Ordering::SeqCst) {
                 return Ok(());
@@ -66,6 +77,7 @@ impl Tape {
             if let Some(waker) = request.deferral.accept() {
                 wakers.push(waker);
                 drop(wakers);
+                call(&self.after);
                 let memory = Box::new(Arc::clone(&self.remembered));
                 return Err(request.deferral.defer(memory, *self.again_after.lock()));
             }
@@ -334,6 +346,32 @@ fn no_signal_is_lost_while_a_request_is_deferred() {
     });
     (1..=ROUNDS).for_each(|unique| mount.expect(unique, Err(Errno::INTR)));
     mount.tape.wakers.lock().clear();
+    mount.expect_nothing_left();
+}
+
+#[test]
+fn no_signal_or_wake_is_lost_before_a_request_is_kept() {
+    let mount = Arc::new(Mount::new());
+    let hook = |act: fn(&Mount)| -> Option<Hook> {
+        let weak = Arc::downgrade(&mount);
+        Some(Box::new(move || weak.upgrade().iter().for_each(|mount| act(mount))))
+    };
+    let interrupt = |mount: &Mount| {
+        let server = Arc::clone(&mount.server);
+        // Another thread of the mount receives the signal.
+        let send = move || server.interrupt_by_number(1);
+        std::thread::spawn(send).join().unwrap();
+    };
+    *mount.tape.before.lock() = hook(interrupt);
+    mount.read(1);
+    mount.expect(1, Err(Errno::INTR));
+    mount.replies.0.lock().clear();
+    *mount.tape.after.lock() = hook(interrupt);
+    mount.read(1);
+    mount.expect(1, Err(Errno::INTR));
+    *mount.tape.after.lock() = hook(|mount| mount.tape.arrive());
+    mount.read(2);
+    mount.expect(2, Ok(2));
     mount.expect_nothing_left();
 }
 

@@ -49,7 +49,6 @@ mod tier_open;
 mod tier_poison;
 mod tier_restless;
 mod tier_s3;
-mod tier_waiting;
 mod tiering;
 mod unmounting;
 mod upgrading;
