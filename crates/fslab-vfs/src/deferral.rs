@@ -2,8 +2,8 @@
 //!
 //! A request may carry an offer of its sender to perform it again later (a [`Deferral`]). A file
 //! system that would wait accepts the offer, keeps a [`Waker`], and fails with
-//! [`Error::Deferred`]. The sender then performs the request again, from its beginning, after a
-//! call of [`Waker::wake`], at a signal to the caller, or after a time.
+//! [`Error::Deferred`](crate::Error::Deferred). The sender then performs the request again, from
+//! its beginning, after a call of [`Waker::wake`], at a signal to the caller, or after a time.
 //!
 //! A file system may accept an offer only while it has done nothing yet that it must not do twice.
 //! Offers are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns
@@ -16,8 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-
-use crate::error::Error;
 
 /// What a file system remembers about a deferred request until it is performed again.
 pub type Memory = Box<dyn Any + Send>;
@@ -82,21 +80,20 @@ impl Deferral {
     }
 
     /// Accepts the offer; `None` if there is none, or if too many requests wait. The caller must
-    /// return the result of [`Self::defer`] afterwards.
+    /// call [`Self::defer`] afterwards.
     #[must_use]
     pub fn accept(&self) -> Option<Waker> {
         let waker = &self.0.as_ref()?.waker;
         waker.deferrer.accept(waker.number).then(|| waker.clone())
     }
 
-    /// Returns the error with which an operation defers its request, after [`Self::accept`]. The
-    /// request is performed again after `at_most`, if it was not woken before.
-    #[must_use]
-    pub fn defer(&self, memory: Memory, at_most: Option<Duration>) -> Error {
+    /// Defers the request after [`Self::accept`]; the caller then fails with
+    /// [`Error::Deferred`](crate::Error::Deferred). The request is performed again after `at_most`,
+    /// if it was not woken before.
+    pub fn defer(&self, memory: Memory, at_most: Option<Duration>) {
         if let Some(Offer { waker, .. }) = &self.0 {
             waker.deferrer.keep(waker.number, memory, at_most);
         }
-        Error::Deferred
     }
 }
 

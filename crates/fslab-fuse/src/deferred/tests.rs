@@ -1,8 +1,8 @@
 //! Deferred requests without a kernel: a server over a file system whose data arrives later.
 //!
 //! These mutations were seen to fail here: a request woken before it was parked stays asleep; an
-//! interrupt that meets the request on its first thread is not passed on; stuck threads count; a
-//! deadline is not stored; a finished request keeps its bytes counted.
+//! interrupt that meets the request on its first thread is not passed on; stuck threads count; the
+//! time named by the file system, or the machine's limit, is not stored; memory has no limit.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
@@ -79,7 +79,8 @@ impl Tape {
                 drop(wakers);
                 call(&self.after);
                 let memory = Box::new(Arc::clone(&self.remembered));
-                return Err(request.deferral.defer(memory, *self.again_after.lock()));
+                request.deferral.defer(memory, *self.again_after.lock());
+                return Err(fslab_vfs::Error::Deferred);
             }
             drop(wakers);
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -277,6 +278,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        self.tape.blocks.store(false, Ordering::SeqCst);
         self.deferred().end();
         self.deferred().wait();
     }

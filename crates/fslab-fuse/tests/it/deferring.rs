@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fslab_fuse::MountOptions;
 use fslab_sys::mounts::Mount;
-use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result, Waker};
+use fslab_vfs::{
+    Errno, Error, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result, Waker,
+};
 use fslab_vfs_testing::environment::number;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
@@ -78,7 +80,8 @@ impl FileSystem for Tape {
         let waker = request.deferral.accept().ok_or(Errno::NOMEM)?;
         self.waiting.fetch_add(1, Ordering::SeqCst);
         wakers.push(waker);
-        Err(request.deferral.defer(Box::new(Counted(Arc::clone(&self.waiting))), None))
+        request.deferral.defer(Box::new(Counted(Arc::clone(&self.waiting))), None);
+        Err(Error::Deferred)
     }
 }
 

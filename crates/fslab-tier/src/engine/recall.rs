@@ -27,10 +27,11 @@ mod lanes;
 pub(super) mod movers;
 mod order;
 mod pending;
+mod waiter;
 mod waiting;
 
+use waiter::{Deferred, Waiter};
 pub use waiting::Recall;
-use waiting::{Deferred, Waiter};
 pub mod queue;
 pub(super) mod reader_cache;
 
@@ -357,7 +358,8 @@ impl Tier {
                 drop(outcome);
                 let at_most = self.patience_left(begun_ns);
                 let deferred = Deferred { waiter, begun_ns };
-                return Err(request.deferral.defer(Box::new(deferred), at_most));
+                request.deferral.defer(Box::new(deferred), at_most);
+                return Err(fslab_vfs::Error::Deferred);
             }
             recall.done.wait_for(&mut outcome, LOOK_EVERY);
         }

@@ -37,6 +37,14 @@ pub struct Position {
     pub place: u64,
 }
 
+/// Where a recall is in the queue, with its number there. Numbers are in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Queued(u64),
+    /// Postponed until a time of the engine's clock.
+    Postponed(u64, u64),
+}
+
 /// An order in which recalls are served: the key by which they are sorted.
 pub trait Order: Send + Sync + std::fmt::Debug {
     /// Returns the key of a recall at a position. The recall with the lowest key above that of the

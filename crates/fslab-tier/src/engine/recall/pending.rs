@@ -6,21 +6,16 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::engine::recall::lanes::Lanes;
-use crate::engine::recall::order::{Class, Order, Position};
-use crate::engine::recall::queue::OF_A_USER_MAX;
+use crate::engine::recall::order::{Class, Order, Place, Position};
 use crate::engine::recall::waiting::Recall;
 use crate::id::Id;
 
+/// Maximum number of recalls of a user in a class. Surplus recalls that no program waits for are
+/// dropped; a program that needs one requests it again.
+pub const OF_A_USER_MAX: usize = 1024;
+
 /// One of this many turns goes to the recall that has waited longest.
 const OLDEST_EVERY: u64 = 8;
-
-/// Where a recall is in the queue, with its number there. Numbers are in the order of arrival.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    Queued(u64),
-    /// Postponed until a time of the engine's clock.
-    Postponed(u64, u64),
-}
 
 /// Recalls that no program waits for, by number.
 type Unwaited = BTreeMap<u64, Arc<Recall>>;

@@ -16,19 +16,18 @@ use std::time::Duration;
 use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::recall::pending::{Pending, Place};
+use crate::engine::recall::order::Place;
+use crate::engine::recall::pending::Pending;
 use crate::engine::recall::waiting::Recall;
 use crate::id::Id;
+
+pub use crate::engine::recall::pending::OF_A_USER_MAX;
 
 pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
 
 /// Interval at which the engine's clock is read while recalls are postponed. The wait itself uses
 /// the system's clock.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// Maximum number of recalls of a user in a class. Surplus recalls that no program waits for are
-/// dropped; a program that needs one requests it again.
-pub const OF_A_USER_MAX: usize = 1024;
 
 /// Requested recalls that have not begun.
 pub struct Queue {

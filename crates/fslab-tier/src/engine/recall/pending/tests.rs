@@ -8,7 +8,8 @@ use fslab_vfs_testing::environment::seed;
 use super::*;
 use crate::engine::recall::order::{Fifo, Sweep};
 use crate::engine::recall::queue::Queue;
-use crate::engine::recall::waiting::{Waiter, recall_at};
+use crate::engine::recall::waiter::Waiter;
+use crate::engine::recall::waiting::recall_at;
 
 /// Users in the order of their turns, each with its recalls in the order of the requests.
 type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;

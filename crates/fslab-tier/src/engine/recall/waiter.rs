@@ -1,0 +1,78 @@
+//! A process that waits for a recall, on a thread or without one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fslab_vfs::{Request, Waker};
+
+use crate::engine::recall::order::Class;
+use crate::engine::recall::queue::Queue;
+use crate::engine::recall::waiting::{Recall, WaitingFor};
+
+/// Registers a waiting process until dropped. It is created with the file's state locked, so that
+/// the recall is not cancelled meanwhile for lack of waiting processes.
+pub(super) struct Waiter {
+    pub(super) recall: Arc<Recall>,
+    queue: Arc<Queue>,
+    number: u64,
+    pub(super) class: Class,
+    /// How often the recall had been postponed when the wait began.
+    times_postponed: u32,
+}
+
+impl Waiter {
+    pub(super) fn new(
+        queue: &Arc<Queue>,
+        recall: &Arc<Recall>,
+        request: &Request,
+        class: Class,
+    ) -> Self {
+        let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
+        let mut waiters = recall.waiters.lock();
+        let number = waiters.next;
+        waiters.next += 1;
+        waiters.by_number.insert(number, (who, None));
+        let is_first = waiters.by_number.len() == 1;
+        drop(waiters);
+        if is_first {
+            queue.note_waiters(recall);
+        }
+        let times_postponed = recall.times_postponed.load(Ordering::SeqCst);
+        let (queue, recall) = (Arc::clone(queue), Arc::clone(recall));
+        Self { recall, queue, number, class, times_postponed }
+    }
+
+    /// Lets the end of the recall wake a request. The caller has the recall's outcome locked and
+    /// has seen that there is none.
+    pub(super) fn set_waker(&self, waker: Waker) {
+        if let Some((_, place)) = self.recall.waiters.lock().by_number.get_mut(&self.number) {
+            *place = Some(waker);
+        }
+    }
+
+    /// Whether the recall was postponed during the wait, and the waiting caller can continue with
+    /// other files.
+    pub(super) fn goes_on(&self) -> bool {
+        self.class != Class::Waiting
+            && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut waiters = self.recall.waiters.lock();
+        let removed = waiters.by_number.remove(&self.number);
+        let is_last = waiters.by_number.is_empty();
+        drop((waiters, removed));
+        if is_last {
+            self.queue.note_waiters(&self.recall);
+        }
+    }
+}
+
+/// What a tier remembers about a request that waits without a thread. The process stays listed.
+pub(super) struct Deferred {
+    pub(super) waiter: Waiter,
+    /// When the wait began, in nanoseconds of the engine's clock.
+    pub(super) begun_ns: u64,
+}
