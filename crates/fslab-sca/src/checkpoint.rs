@@ -44,12 +44,10 @@ impl Log {
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        if let Err(error) = self.journal.write(io, &batch, WriteOptions::default()) {
+        // Applying frames of the index can't fail.
+        if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);
-        }
-        for (frame, _) in &batch.frames {
-            self.apply(io, frame, &[])?;
         }
         self.commits.note_checkpoint(checkpoint);
         self.garbage.add_superseded(retired);

@@ -109,7 +109,7 @@ impl Session {
 
 impl Settings {
     /// The encoding of new files.
-    pub fn shape(&self) -> Encoding {
+    pub fn encoding(&self) -> Encoding {
         Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 

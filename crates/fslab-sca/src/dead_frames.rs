@@ -5,28 +5,20 @@
 //! the first frame's header. No walk after a crash may need the overwritten header. So only frames
 //! before the last durable checkpoint take part.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
-use fslab_vfs::{Errno, Result, WriteOptions};
+use fslab_vfs::{Errno, Result};
 
 use super::context::Io;
-use super::frame::{self, Frame, Identity, Reference};
+use super::frame::{Identity, Reference};
 use super::frame_reader;
-
-/// Unit in which the file system below frees space.
-const BLOCK_BYTES: u64 = 4096;
+use super::gap::{BLOCK_BYTES, Gap, make_gap, punch};
 
 /// Unit that the file system below writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
 /// Maximum number of frames remembered for joining with their neighbours.
 const FRAGMENTS_MAX: usize = 4096;
-
-/// A section of the stored file without meaning, and the sequences of the frames it replaces.
-pub struct Gap {
-    pub range: Range<u64>,
-    pub sequences: RangeInclusive<u64>,
-}
 
 /// Dead frames whose space was not freed yet.
 #[derive(Default)]
@@ -174,18 +166,6 @@ fn bytes_of(frames: &[Reference]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.stored_length)).sum()
 }
 
-/// Frees the space of a frame's body.
-pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
-    let Range { start, end } = blocks_of(identity, frame);
-    if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
-}
-
-/// The whole blocks in a frame's body, which are punched once it is dead.
-pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
-    let body = frame.offset + identity.header_bytes() as u64;
-    body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
-}
-
 /// Makes one gap of adjacent frames.
 fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference> {
     let (first, last) = (run[0], run[run.len() - 1]);
@@ -195,18 +175,6 @@ fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference>
     let gap = Gap { range: first.offset..last.end(), sequences };
     // A walk that passes the gap finds the size after its last frame.
     make_gap(io, identity, &gap, end.file_size)
-}
-
-/// Writes the header of a gap, and frees its space.
-pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> Result<Reference> {
-    let offset = gap.range.start;
-    let stored_length = (gap.range.end - offset) as u32;
-    let frame = Frame::gap(&gap.sequences, file_size);
-    let header = frame::gap(identity, frame, offset, stored_length);
-    io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-    let made = Reference { offset, stored_length, header_crc: 0 };
-    punch(io, identity, made)?;
-    Ok(made)
 }
 
 /// Removes the frames in some ranges. Both lists are sorted, because each may be very long.

@@ -365,6 +365,13 @@ pub struct Encoding {
     pub chunk_bytes: u64,
 }
 
+impl PartialEq for Encoding {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |encoding: &Self| (encoding.codec.number, encoding.chunk_bytes);
+        parts(self) == parts(other)
+    }
+}
+
 impl From<&Identity> for Encoding {
     fn from(identity: &Identity) -> Self {
         Self { codec: identity.codec, chunk_bytes: identity.chunk_bytes() }

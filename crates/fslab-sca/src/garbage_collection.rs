@@ -9,25 +9,20 @@
 //! This is not packing (see `pack`): the stored file stays in log form. Its length grows, but its
 //! allocated space does not.
 
-use std::ops::Range;
-
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::commit::{Stepped, Steps, Stop, clear_end, commit, commit_with_slot};
 use super::context::{Io, is_full};
-use super::dead_frames::{Gap, make_gap};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, NewFrame};
 use super::frame_reader;
+use super::gap::{Gap, end_of, gaps};
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 
 /// Limits of bytes and frames moved with one write. Each frame may need its own page of the index.
 const BATCH_BYTES: usize = 1 << 20;
 pub const BATCH_FRAMES: usize = 512;
-
-/// Maximum length of a gap in bytes.
-pub const GAP_BYTES_MAX: u64 = 1 << 31;
 
 /// A running move of content behind a border.
 pub struct Move {
@@ -186,30 +181,6 @@ impl Log {
         let made = gaps(HEAD_BYTES..moving.border, first.sequence, moving.sequence);
         Ok(made.unwrap_or_default())
     }
-
-    /// Writes gaps, the last one first.
-    fn make_gaps(&self, io: Io<'_>, gaps: &[Gap]) -> Result<()> {
-        let make = |gap| make_gap(io, self.identity(), gap, self.size()).map(drop);
-        gaps.iter().rev().try_for_each(make)
-    }
-}
-
-/// Returns gaps that fill a range and stand for the sequences from `first` to `last`. Returns
-/// `None` if there are fewer sequences than gaps.
-fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
-    let step = usize::try_from(GAP_BYTES_MAX).ok()?;
-    let starts = range.clone().step_by(step).zip(first..);
-    let gap = |(start, sequence)| {
-        let end = range.end.min(start + GAP_BYTES_MAX);
-        let last = if end == range.end { last } else { sequence };
-        (sequence <= last).then_some(Gap { range: start..end, sequences: sequence..=last })
-    };
-    starts.map(gap).collect()
-}
-
-/// End of the gaps at the beginning of the file.
-pub fn end_of(gaps: &[Frame]) -> u64 {
-    gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub struct Batch {
     /// Sequence of the last frame in or before the batch.
     sequence: u64,
     /// Frames; those of metadata with their payload.
-    pub frames: Vec<(Frame, Vec<u8>)>,
+    frames: Vec<(Frame, Vec<u8>)>,
 }
 
 impl Batch {
@@ -76,6 +76,11 @@ impl Batch {
         let sealed = append(&mut self.bytes, self.base, identity, frame, &new.body);
         self.frames.push((sealed, new.payload));
         sealed
+    }
+
+    /// The frames, and the payload of each frame of metadata.
+    pub fn frames(&self) -> impl Iterator<Item = (&Frame, &[u8])> {
+        self.frames.iter().map(|(frame, payload)| (frame, payload.as_slice()))
     }
 
     pub fn write(&self, io: Io<'_>) -> Result<()> {
@@ -249,21 +254,7 @@ impl Journal {
 
     /// Writes a batch, or leaves the file as it was. The caller must then apply its frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
-        self.write_bytes(io, batch.base, &batch.bytes, options)
-    }
-
-    /// Writes the header of a gap at the end of the file.
-    pub fn write_gap(&mut self, io: Io<'_>, header: &[u8]) -> Result<()> {
-        self.write_bytes(io, self.end, header, WriteOptions::default())
-    }
-
-    fn write_bytes(
-        &mut self,
-        io: Io<'_>,
-        base: u64,
-        bytes: &[u8],
-        options: WriteOptions,
-    ) -> Result<()> {
+        let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
             // The written part lies in a gap, where it has no meaning.
             if base + bytes.len() as u64 > limit {
@@ -278,6 +269,12 @@ impl Journal {
         self.head = if self.head == Head::Missing { Head::Whole } else { self.head };
         self.writes += 1;
         Ok(())
+    }
+
+    /// Writes the header of a gap at the end of the file.
+    pub fn write_gap(&mut self, io: Io<'_>, header: Vec<u8>) -> Result<()> {
+        let batch = Batch { bytes: header, ..Batch::new(self.end, self.sequence) };
+        self.write(io, &batch, WriteOptions::default())
     }
 
     /// Cuts off a write that failed.

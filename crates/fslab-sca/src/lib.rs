@@ -62,6 +62,7 @@ mod failed_searches;
 mod format;
 mod frame;
 mod frame_reader;
+mod gap;
 mod garbage_collection;
 mod index;
 mod journal;

@@ -9,23 +9,7 @@ use super::context::Io;
 use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
-
-/// Dead bytes that are worth a commit. A shorter file never has enough of them.
-pub const DEAD_BYTES_MIN: u64 = 1 << 20;
-
-/// Lengths of the file at which it is examined again.
-pub struct Looks {
-    /// When to check whether dead frames are worth a commit.
-    pub commit: u64,
-    /// When to check whether to collect garbage.
-    pub clean: u64,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        Self { commit: DEAD_BYTES_MIN, clean: 0 }
-    }
-}
+use super::reclaim_policy::Looks;
 
 /// A stored file.
 pub struct Log {

@@ -189,7 +189,7 @@ mod tests {
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
         // Two chunks: a file of one has no seek table.
-        let data = vec![7; settings.shape().chunk_bytes as usize + 1];
+        let data = vec![7; settings.encoding().chunk_bytes as usize + 1];
         file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
         files.leave(&request, lower.ino).unwrap();

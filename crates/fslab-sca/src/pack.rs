@@ -18,11 +18,10 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
 use super::content::Content;
 use super::context::{Io, Settings};
-use super::dead_frames::{Gap, make_gap, punch};
-use super::format::{HEAD_BYTES, Kind};
-use super::frame::{self, Frame, NewFrame};
-use super::frame_reader;
-use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, end_of, move_some};
+use super::format::HEAD_BYTES;
+use super::frame::{Frame, NewFrame};
+use super::gap::end_of;
+use super::garbage_collection::{BATCH_FRAMES, Move, end_move, move_some};
 use super::journal::Journal;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};
@@ -308,20 +307,6 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Empties the given gaps, if the file still begins with them.
-    fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
-        let now = self.leading_gaps(io)?;
-        if now.first() != gaps.first() {
-            return Ok(());
-        }
-        for gap in gaps {
-            let (header, offset) = (frame::header(self.identity(), gap), gap.reference.offset);
-            io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-            punch(io, self.identity(), gap.reference)?;
-        }
-        Ok(())
-    }
-
     /// Returns the hole behind the content of a chunk, or the one at the beginning; may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
@@ -345,37 +330,6 @@ impl Log {
         let is_last = hole.end == self.size();
         let end = if is_last { hole.end.div_ceil(chunk) } else { hole.end / chunk };
         hole.start.div_ceil(chunk)..end
-    }
-
-    /// The gaps at the beginning of the file.
-    pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
-        let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
-        while place < self.end() {
-            match frame_reader::header(io, self.identity(), place) {
-                Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end() => {
-                    place = frame.reference.end();
-                    gaps.push(frame);
-                }
-                Ok(_) => break,
-                Err(error) if error.errno() == Errno::IO => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(gaps)
-    }
-
-    /// Appends empty gaps so that the moved content begins at `room_end`.
-    fn add_room(&mut self, io: Io<'_>, room_end: u64) -> Result<()> {
-        let header_bytes = self.identity().header_bytes() as u64;
-        while self.end() < room_end {
-            let (end, next) = (self.end(), self.journal.sequence() + 1);
-            let length = (room_end - end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
-            let gap = Frame::gap(&(next..=next), self.size());
-            self.journal.write_gap(io, &frame::gap(self.identity(), gap, end, length))?;
-            let made = frame_reader::header(io, self.identity(), end)?;
-            self.apply(io, &made, &[])?;
-        }
-        Ok(())
     }
 
     fn begin_copying(&mut self, io: Io<'_>, room_end: u64) -> Result<Box<Copying>> {
@@ -483,24 +437,6 @@ impl Log {
         self.journal.become_file();
         tracing::debug!(file = %io.lower.name(), bytes = self.end(), "packed a stored file");
         Ok(Progress::Done)
-    }
-
-    /// Shortens the first gap so that it ends at the first frame and a walk can pass all frames. If
-    /// gap and frame are not as packing leaves them, only the slot leads to the frames.
-    pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
-        let nothing = (self.identity().codec.store)(&[]).len();
-        let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;
-        let header = |place| frame_reader::header(io, self.identity(), place);
-        let headers = header(HEAD_BYTES).and_then(|gap| Ok((gap, header(end)?)));
-        match headers {
-            Ok((gap, first)) if gap.kind == Kind::Gap && first.sequence > 1 => {
-                let gap = Gap { range: HEAD_BYTES..end, sequences: 1..=first.sequence - 1 };
-                make_gap(io, self.identity(), &gap, self.size()).map(drop)
-            }
-            Ok(_) => Ok(()),
-            Err(error) if error.errno() == Errno::IO => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }
 

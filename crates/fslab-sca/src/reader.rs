@@ -26,6 +26,13 @@ pub struct Piece {
     pub at: usize,
 }
 
+impl Piece {
+    /// The part of the range's data that belongs to this piece.
+    pub fn of(self, data: &[u8]) -> &[u8] {
+        &data[self.at..self.at + (self.end - self.start) as usize]
+    }
+}
+
 /// Splits a range at the borders of chunks.
 pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let mut done = 0;

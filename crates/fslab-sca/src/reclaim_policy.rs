@@ -7,7 +7,10 @@ use fslab_vfs::Result;
 
 use super::context::{Io, Settings};
 use super::format::HEAD_BYTES;
-use super::log::{DEAD_BYTES_MIN, Log};
+use super::log::Log;
+
+/// Dead bytes that are worth a commit. A shorter file never has enough of them.
+const DEAD_BYTES_MIN: u64 = 1 << 20;
 
 /// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
@@ -54,6 +57,20 @@ pub enum Due {
     Soon,
     /// At once, before the next change.
     Now,
+}
+
+/// Lengths of the file at which it is examined again.
+pub struct Looks {
+    /// When to check whether dead frames are worth a commit.
+    commit: u64,
+    /// When to check whether to collect garbage.
+    clean: u64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { commit: DEAD_BYTES_MIN, clean: 0 }
+    }
 }
 
 impl Log {

@@ -5,6 +5,7 @@
 
 mod classify;
 mod heal;
+mod mark;
 mod steps;
 
 use std::ops::Range;
@@ -32,7 +33,8 @@ use super::reclaim_policy::Due;
 use super::size_xattr::{self, Clean, Mark};
 use super::ticket::TicketQueue;
 use super::writer::check_range;
-use classify::{classify, mark_state};
+use classify::classify;
+use mark::MarkState;
 use steps::InSteps;
 
 /// Largest number of bytes taken from one write: the part that is encoded in parallel.
@@ -80,17 +82,6 @@ struct State {
     kind: Kind,
 }
 
-/// State of the size xattr.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MarkState {
-    /// The xattr is missing or marks the file as dirty.
-    Void,
-    /// The xattr contains a size.
-    Given,
-    /// The xattr marks the file as foreign.
-    Foreign,
-}
-
 enum Kind {
     /// An empty file. It becomes a stored file with the first write. The emptying need not be
     /// durable before: later data survives a crash only if the emptying does.
@@ -110,6 +101,16 @@ pub enum Place {
     End,
 }
 
+impl Place {
+    /// The offset in a file of this size.
+    fn offset(self, size: u64) -> u64 {
+        match self {
+            Self::At(offset) => offset,
+            Self::End => size,
+        }
+    }
+}
+
 impl StoredFile {
     /// Empties an open file below, whatever it contains. [`Self::close`] closes it.
     pub fn open_emptied(
@@ -120,8 +121,7 @@ impl StoredFile {
         kill_set_id: bool,
     ) -> Result<Self> {
         let found = size_xattr::read(&**fs, request, opened.ino)?;
-        let file =
-            Self::of(fs, settings, opened, (Kind::Foreign, mark_state(found.as_ref()), false));
+        let file = Self::of(fs, settings, opened, (Kind::Foreign, found.as_ref().into(), false));
         file.state.write().empty_below(request, kill_set_id)?;
         Ok(file)
     }
@@ -208,23 +208,6 @@ impl StoredFile {
         state.handle_before = Some(std::mem::replace(&mut state.lower.handle, opened.handle));
         state.is_writable = true;
         Ok(())
-    }
-
-    /// Voids the mark now if the file is open for writing. Later it may be impossible: the user who
-    /// opened the file may lose the right to set xattrs.
-    pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
-        // The file may have been emptied and still have its old mark.
-        if self.state.read().is_writable {
-            self.void_foreign_mark(request)?;
-        }
-        let mut state = self.state.write();
-        if state.is_closed || !state.is_writable {
-            return Ok(());
-        }
-        match &state.kind {
-            Kind::Foreign => state.mark_foreign(request),
-            _ => state.void_mark(request),
-        }
     }
 
     /// The handle of the file below.
@@ -324,7 +307,8 @@ impl StoredFile {
         options: WriteOptions,
     ) -> Result<usize> {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
-        let (_turn, prepared) = self.turns.in_order(|| self.prepare(place, data));
+        self.look_into(request)?;
+        let (_turn, prepared) = self.turns.in_order(|| self.pre_encode(place, data));
         let mut prepared = prepared?;
         let mut write = || {
             self.change(request, |state| {
@@ -370,27 +354,6 @@ impl StoredFile {
         }
     }
 
-    /// Durably voids the mark of an emptied foreign file: it would be trusted at any length.
-    fn void_foreign_mark(&self, request: &Request) -> Result<()> {
-        let is_foreign =
-            |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;
-        let lower = {
-            let state = self.state.read();
-            if !is_foreign(&state) {
-                return Ok(());
-            }
-            size_xattr::write(&*self.fs, request, state.lower.ino, &Mark::Dirty)?;
-            state.lower.clone()
-        };
-        // Without the lock, because the disk may be slow.
-        lower.sync(request, false)?;
-        let mut state = self.state.write();
-        if is_foreign(&state) {
-            state.mark = MarkState::Void;
-        }
-        Ok(())
-    }
-
     /// Maintenance that the last changes made due.
     pub fn due(&self) -> Due {
         match &self.state.read().kind {
@@ -433,18 +396,18 @@ impl StoredFile {
     }
 
     /// Encodes the whole chunks in a write, with the file's current encoding.
-    fn prepare(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
-        let Place::At(offset) = place else { return Ok(PreEncoded::default()) };
-        let shape = match &self.state.read().kind {
+    fn pre_encode(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
+        let (encoding, size) = match &self.state.read().kind {
             Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
-            Kind::Empty => self.settings.shape(),
-            Kind::Stored(log) => Encoding::from(log.identity()),
+            Kind::Empty => (self.settings.encoding(), 0),
+            Kind::Stored(log) => (Encoding::from(log.identity()), log.size()),
         };
+        let offset = place.offset(size);
         let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
-        if length < shape.chunk_bytes {
+        if length < encoding.chunk_bytes {
             return Ok(PreEncoded::default());
         }
-        PreEncoded::new(&self.settings, shape, offset, &data[..length as usize])
+        PreEncoded::new(&self.settings, encoding, offset, &data[..length as usize])
     }
 
     /// Sets the size. The times change even if the size stays the same.
@@ -560,14 +523,20 @@ impl StoredFile {
     /// Ends a packed file as its format requires, unless it is changed meanwhile.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
-        let Some((table, sequence)) = unless_gone(closing_in_steps(&file))?.flatten() else {
-            return Ok(());
-        };
+        match unless_gone(closing_in_steps(&file))?.flatten() {
+            Some(closing) => self.append_closing(&file, closing),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends the end of a packed file that was made for the frame with `sequence`. A file that
+    /// was changed since stays as it is.
+    fn append_closing(&self, file: &InSteps<'_>, (table, sequence): (Vec<u8>, u64)) -> Result<()> {
         let mut state = self.state.write();
         if !state.was_changed() {
             return Ok(());
         }
-        let (io, log) = state.io_and_log(request, &self.settings)?;
+        let (io, log) = state.io_and_log(file.request, &self.settings)?;
         let is_same = log.identity().file_id == file.file_id
             && log.journal.sequence() == sequence
             && log.missing_closing().is_some();
@@ -598,18 +567,6 @@ impl StoredFile {
     }
 }
 
-fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
-    Mark::Clean(Clean {
-        file_size: log.size(),
-        // A file in order ends with its last frame and the seek table.
-        stored_length: log.end() + log.journal.closing_bytes(),
-        sequence: log.journal.sequence(),
-        durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,
-        session: io.settings.session.number,
-        checkpoint: log.commits.checkpoint(),
-    })
-}
-
 impl State {
     fn io<'a>(&'a self, request: &'a Request, settings: &'a Settings) -> Io<'a> {
         Io::new(&self.lower, request, settings)
@@ -626,27 +583,6 @@ impl State {
             Kind::Stored(log) => Ok((io, log)),
             // Foreign files are written elsewhere.
             _ => Err(Errno::IO.into()),
-        }
-    }
-
-    /// Whether a stored file in use was changed since it got its mark.
-    fn was_changed(&self) -> bool {
-        let Kind::Stored(log) = &self.kind else { return false };
-        let is_marked = self.mark != MarkState::Void;
-        !self.is_closed && self.is_writable && !is_marked && log.journal.has_head()
-    }
-
-    /// Keeps the size of a stored file in order in its xattr.
-    fn keep_size(&mut self, request: &Request, settings: &Settings) {
-        let Kind::Stored(log) = &self.kind else { return };
-        if self.is_closed || !settings.size_xattr || self.is_believed || !log.is_whole() {
-            return;
-        }
-        let mark = clean_mark(Io::new(&self.lower, request, settings), log);
-        match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
-            Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
-            // The previous mark is void, so the size is determined from the frames.
-            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
     }
 
@@ -685,34 +621,6 @@ impl State {
         self.void_mark(request)?;
         self.lower.empty(request, kill_set_id)?;
         (self.kind, self.heal_has_failed) = (Kind::Empty, false);
-        Ok(())
-    }
-
-    /// Voids the size mark, if there is a valid one. If that fails, the file must not be changed.
-    ///
-    /// A size mark is trusted only for a file of the length that it records. Thus appended data
-    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length (see
-    /// [`StoredFile::void_foreign_mark`]).
-    fn void_mark(&mut self, request: &Request) -> Result<()> {
-        if self.mark == MarkState::Given {
-            size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
-            self.mark = MarkState::Void;
-        }
-        self.is_believed = false;
-        Ok(())
-    }
-
-    /// Marks a foreign file at its first change through the mount; it stays foreign whatever it
-    /// contains.
-    fn mark_foreign(&mut self, request: &Request) -> Result<()> {
-        if self.mark != MarkState::Foreign {
-            match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
-                // This file system has no xattrs: only the content shows the kind of the file.
-                Err(error) if crate::lower::is_absence(error.errno()) => {}
-                answer => answer?,
-            }
-        }
-        self.mark = MarkState::Foreign;
         Ok(())
     }
 
@@ -758,10 +666,7 @@ impl State {
         if matches!(self.kind, Kind::Foreign) {
             return self.write_foreign(request, place, data, options);
         }
-        let offset = match place {
-            Place::At(offset) => offset,
-            Place::End => self.stored_size(),
-        };
+        let offset = place.offset(self.stored_size());
         if offset >= SIZE_MAX {
             return Err(too_large());
         }
@@ -798,3 +703,6 @@ fn check_mode(mode: FallocateMode) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::Request;
 
 use super::*;
+use crate::gap::GAP_BYTES_MAX;
 use crate::options;
 use crate::testing::logs::{
     Refusing, alone, by_frames, content, file_in, identity, put, reopened, sync,

@@ -7,6 +7,7 @@ use fslab_vfs_testing::client::Client;
 use super::*;
 use crate::LAYERS;
 use crate::commit::unless_gone;
+use crate::gap::{Gap, make_gap};
 use crate::options;
 use crate::testing::logs::{
     CHUNK, Refusing, alone, content, file_in, identity, put, reopened, sync,

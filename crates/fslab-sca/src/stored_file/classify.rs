@@ -2,7 +2,8 @@
 
 use fslab_vfs::Result;
 
-use super::{Kind, MarkState};
+use super::Kind;
+use super::mark::MarkState;
 use crate::context::{Io, Settings};
 use crate::frame::Identity;
 use crate::journal::Behind;
@@ -10,17 +11,9 @@ use crate::log::Log;
 use crate::size_xattr::{Clean, Mark};
 use crate::{recovery, superblock};
 
-pub fn mark_state(found: Option<&Mark>) -> MarkState {
-    match found {
-        Some(Mark::Clean(_)) => MarkState::Given,
-        Some(Mark::Foreign) => MarkState::Foreign,
-        Some(Mark::Dirty) | None => MarkState::Void,
-    }
-}
-
 /// Returns a file's kind by its mark and its beginning, and whether the mark is trusted.
 pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
-    let mark = mark_state(found.as_ref());
+    let mark = MarkState::from(found.as_ref());
     let length = io.lower.length(io.request)?;
     if length == 0 {
         return Ok((Kind::Empty, mark, false));

@@ -6,12 +6,12 @@ use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
 
 use super::found::{Found, NO_FRAME};
 use super::{Depth, Finding, Tool};
-use crate::dead_frames::blocks_of;
 use crate::dump::Stretch;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::frame::{self, Entry, Frame};
 use crate::frame_reader;
+use crate::gap::blocks_of;
 use crate::log::Log;
 use crate::quarantine::is_zero;
 use crate::superblock;

@@ -134,3 +134,21 @@ fn open_writer_of_a_foreign_file_continues_without_permission() {
         assert_eq!(read_file(&*below.mount(LAYER), "file").unwrap(), expected);
     }
 }
+
+/// A foreign file that was emptied keeps its mark, which only a writer voids.
+#[test]
+fn mode_of_an_emptied_foreign_file_can_be_changed_without_write_permission() {
+    let below = Below::new();
+    write_file(&*below.fs, "file", b"plain");
+    let failing = Failing::over(&below, LAYER, "");
+    let client = Client::new(&*failing.fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(0, b"Plain").unwrap();
+    writer.truncate(0).unwrap();
+    writer.close().unwrap();
+    let reader = client.open(ino, OpenMode::empty()).unwrap();
+    failing.by("setxattr error EACCES");
+    assert_eq!(client.chmod(ino, 0o600).unwrap().permissions.bits(), 0o600);
+    reader.close().unwrap();
+}
