@@ -1,4 +1,4 @@
-//! One layer as a user names it: `NAME[:key=value,...]`.
+//! One layer in its command-line form: `NAME[:key=value,...]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -183,10 +183,10 @@ mod tests {
         );
         let choice = LayerChoice::parse("trace:to=/x,save_every=2s,when-full=wait", &[]).unwrap();
         assert_eq!(choice.to_string(), "trace:to=/x,when-full=wait,save-every=2s");
-        refuses("null:passthrough", "layer 'null': 'passthrough' should be one key=value each");
+        refuses("null:passthrough", "layer 'null': 'passthrough' must be key=value, each key once");
         refuses(
             "null:passthrough=on,passthrough=off",
-            "layer 'null': 'passthrough=off' should be one key=value each",
+            "layer 'null': 'passthrough=off' must be key=value, each key once",
         );
     }
 }

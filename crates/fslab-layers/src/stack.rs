@@ -104,8 +104,8 @@ impl Stack {
                 unfit("can be in a stack only once".to_owned())
             }
             Some(below) => unfit(format!(
-                "needs files as they are in the directory, and '{}' changes them: the other order, \
-                 -l {} -l {}, is possible",
+                "needs the unchanged files of the directory, but '{}' changes them; use the \
+                 other order: -l {} -l {}",
                 below.name, below.name, layer.name
             )),
             None => Ok(()),
@@ -248,7 +248,7 @@ mod tests {
         };
         assert_eq!(told("change / null / ground / null / mem:"), Ok(()));
         let other = told("ground / null / change / mem:").unwrap_err();
-        assert!(other.ends_with("the other order, -l change -l ground, is possible"), "{other}");
+        assert!(other.ends_with("use the other order: -l change -l ground"), "{other}");
         let once = "layer 'ground' can be in a stack only once".to_owned();
         assert_eq!(told("ground / null / ground / mem:"), Err(once));
     }

@@ -42,7 +42,7 @@ enum Base {
     Memory,
 }
 
-/// The file system that is probed on it. The names of layers and leaves belong to the host.
+/// The file system that is probed on top of it. The host defines the names of layers and leaves.
 #[derive(Clone, Debug)]
 enum Top {
     /// The file system itself.

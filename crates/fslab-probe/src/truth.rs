@@ -18,7 +18,7 @@ use super::ground::mount_of;
 pub enum Truth {
     /// Exactly this value.
     Is(Value),
-    /// A number of bytes in this range; only trying could find it exactly.
+    /// A number of bytes in this range; only an experiment could find it exactly.
     Within {
         /// Inclusive lower bound.
         low: u64,
@@ -99,7 +99,7 @@ fn of_any(directory: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Attributes that remain visible through any mount over a file system that does not change files.
+/// Attributes that remain visible through a mount over the file system that does not change files.
 const THROUGH: [&str; 10] = [
     "block-size",
     "sparse-granularity",
@@ -171,7 +171,7 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Returns the known values under a memory limit. A part of the limit goes to other things than
+/// Returns the known values under a memory limit. A part of the limit is used for other things than
 /// file pages, and no interface shows how much.
 #[must_use]
 pub fn of_memory(limit: u64) -> Truths {
@@ -271,7 +271,7 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
 
 /// Returns the size of inline data: 60 bytes in place of the block pointers, and an attribute in
 /// the inode after byte 160. The magic number, the end mark and the attribute's entry with its
-/// four-letter name take their part.
+/// four-letter name use a part of that space.
 fn inline_data(inode_size: u64) -> u64 {
     const POINTERS: u64 = 60;
     const BEFORE_ATTRIBUTES: u64 = 160;

@@ -166,7 +166,7 @@ impl FileSystem for MemFs {
         self.tree.write().forget(ino, lookups);
     }
 
-    /// Counts as a lookup that was not reported to a caller.
+    /// Adds a lookup that was not reported to a caller.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }

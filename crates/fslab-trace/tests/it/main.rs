@@ -201,7 +201,7 @@ fn record_that_fills_the_queue_does_not_block_forever() {
 }
 
 /// The directory is removed, so nothing can be written any more. Records are lost and reported, and
-/// recording goes on.
+/// recording continues.
 #[test]
 fn failed_trace_writes_report_the_lost_records() {
     let scratch = TempDir::new().unwrap();
@@ -252,7 +252,7 @@ fn invalid_traces_are_refused_with_a_reason() {
         };
         assert!(error.to_string().contains(part), "{error}");
     };
-    refused(scratch.path(), "holds no segment");
+    refused(scratch.path(), "contains no segment");
     refused(&scratch.path().join("none"), "No such file");
     let file = scratch.path().join("000001.parquet");
     fs::write(&file, "no parquet at all, but long enough to hold a footer").unwrap();

@@ -18,7 +18,7 @@ use super::effect::{Change, SECTOR_BYTES};
 
 type Sector = Arc<[u8; SECTOR_BYTES as usize]>;
 
-/// All inodes. Inodes that no name leads to from the root are lost.
+/// All inodes. Inodes that can't be reached from the root are lost.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     nodes: HashMap<Ino, Arc<Node>>,

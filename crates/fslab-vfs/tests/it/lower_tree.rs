@@ -234,7 +234,7 @@ fn snapshots_have_numbers_of_their_own() {
     mount.unmount().unwrap();
 }
 
-/// Data that is not written back has no place; requesting extents allocates it.
+/// Data that is not written back has no blocks yet; requesting extents allocates them.
 #[test]
 fn extents_point_to_the_data_on_the_device() {
     const PIECE: usize = 64 << 10;
