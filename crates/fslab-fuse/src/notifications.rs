@@ -46,7 +46,7 @@ pub(crate) fn queue() -> (Notices, Pending) {
 impl Notices {
     fn send(&self, notice: Notice) {
         if self.queue.send(notice).is_err() {
-            tracing::debug!("a notice came after the end of the mount");
+            tracing::debug!("a notification was sent after the end of the mount");
         }
     }
 }
@@ -74,7 +74,7 @@ impl Pending {
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
                 if let Err(error) = deliver(&*transport, notice, entry_flags) {
-                    tracing::warn!(%error, "the kernel refused a notice");
+                    tracing::warn!(%error, "the kernel refused a notification");
                 }
             }
         })?;

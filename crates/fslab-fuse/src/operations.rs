@@ -19,7 +19,7 @@ use crate::protocol::opcode::Opcode;
 use crate::server::Server;
 
 impl Server {
-    /// Stores the umask and extensions of a creating request, whose names were taken before.
+    /// Stores the umask and extensions of a creating request, whose names have already been parsed.
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
         job.request.creation = extension::parse(self.records_of(job))?;
@@ -60,7 +60,7 @@ impl Server {
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };
             if let Err(error) = closed {
-                tracing::warn!(%error, "closing a handle that has no number");
+                tracing::warn!(%error, "can't close a file without a number");
             }
         })
     }

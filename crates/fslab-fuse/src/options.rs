@@ -28,7 +28,7 @@ pub struct MountOptions {
     /// The access time option shown by `mount`. The file system implements it.
     pub access_times: AccessTimes,
     /// Which changes are durable when an operation returns. The file system syncs names and
-    /// attributes, the kernel writes.
+    /// attributes, and the kernel syncs writes.
     pub synchronous: Option<Synchronous>,
     /// Honour set-id bits of programs.
     pub set_id: bool,
@@ -142,7 +142,7 @@ impl MountOptions {
     }
 }
 
-/// Escapes a value: fusermount3 takes options separated by commas, with a backslash as escape.
+/// Escapes a value: fusermount3 accepts options separated by commas, with a backslash as escape.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

@@ -113,9 +113,9 @@ pub fn take_over(
     );
     server.restore(&restored);
     let server = Arc::new(server);
-    // The kernel takes back requests read from descriptors that are still open. So this precedes
-    // closing them and the first read. If the file system was unmounted meanwhile, the threads will
-    // notice.
+    // The kernel requeues requests that were read from descriptors that are still open. So this
+    // precedes closing them and the first read. If the file system was unmounted meanwhile, the
+    // threads will notice.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
     // From here on the copy is the connection. After an earlier failure, the next daemon can still
     // take over.
@@ -172,7 +172,7 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
-        // As for every ordinary user; the daemon performs all I/O.
+        // This is so for every ordinary user. The daemon then performs all I/O.
         tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"
@@ -198,10 +198,10 @@ fn start(
 
 fn warn_of_limit(limit: &Duration) {
     tracing::warn!(
-        "this machine aborts a mount one of whose requests takes {} s (see \
-         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout): a request that waits \
-         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before \
-         mounting to wait as long as it takes",
+        "this machine aborts a mount if a request takes {} s (see \
+         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout). To prevent this, \
+         requests fail with ETIMEDOUT after {} s; set both to 0 before mounting to wait without \
+         a limit",
         limit.as_secs(),
         cancel_after(*limit).as_secs()
     );
@@ -209,7 +209,7 @@ fn warn_of_limit(limit: &Duration) {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "a mount is left behind");
+        tracing::error!(%error, "can't remove a mount without a server");
     }
 }
 

@@ -195,7 +195,7 @@ impl Worker {
         Self { is_surplus, ..Self::default() }
     }
 
-    /// Records the beginning of a request and returns the place of its cancellation.
+    /// Records the beginning of a request and returns the word that cancels it.
     pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);

@@ -196,7 +196,7 @@ impl Server {
         let grown = size.saturating_sub(start).min(data.len() as u64) as usize;
         let is_own = self.read_again(&job.request, ino, start, grown)? == data[..grown];
         if grown > 0 && !is_own {
-            tracing::warn!(ino = ino.0, "bytes of another append, which is done once more");
+            tracing::warn!(ino = ino.0, "found bytes of another append; this one is repeated");
         }
         Ok(if is_own { grown } else { 0 })
     }

@@ -1,7 +1,7 @@
 //! The layout of the memory that outlives a daemon.
 //!
-//! It consists of 64-bit words. The next daemon trusts no word: a number out of range reads as
-//! nothing.
+//! It consists of 64-bit words. The next daemon trusts no word: a number out of range is treated as
+//! absent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -95,7 +95,7 @@ impl KeptState {
         let state = Self { memory: SharedMemory::of(file, WORDS)? };
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         if state.head(Head::Layout).load(Ordering::Relaxed) != LAYOUT {
-            return refused("the mount was made by a version that writes other records");
+            return refused("the mount was made by a version with another record format");
         }
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
@@ -104,7 +104,7 @@ impl KeptState {
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
-            return refused("the mount has features that this version does not know");
+            return refused("the mount has features that this version does not support");
         }
         Ok(state)
     }

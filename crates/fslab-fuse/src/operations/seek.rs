@@ -88,7 +88,9 @@ impl Seeker {
         let look = move || Ok(LseekOut { offset: self.seek_written_back(offset, to)? });
         let work = move || send_later(&*transport, Opcode::Lseek, header, look);
         let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);
-        begun.inspect_err(|error| tracing::warn!(%error, "no thread to write pages back"))?;
+        begun.inspect_err(
+            |error| tracing::warn!(%error, "can't start a thread to write pages back"),
+        )?;
         Ok(())
     }
 
@@ -132,7 +134,7 @@ impl Seeker {
 
     fn write_back(&self, range: Range<u64>) {
         if let Err(error) = write_back(&*self.transport, self.ino, range) {
-            tracing::warn!(%error, "the kernel did not write back");
+            tracing::warn!(%error, "the kernel can't write back cached pages");
         }
     }
 }

@@ -305,7 +305,7 @@ fn request_that_kills_two_daemons_takes_effect_at_most_once() {
     }
 }
 
-/// A daemon stopped for an upgrade does not count as having died during a request.
+/// A daemon stopped for an upgrade is not treated as having died during a request.
 #[test]
 fn request_in_flight_during_upgrades_takes_effect_once() {
     for number in 0..requests(0).len() {
