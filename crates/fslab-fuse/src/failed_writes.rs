@@ -16,7 +16,7 @@ use crate::notifications;
 use crate::transport::Transport;
 
 /// Bytes that must be freed in the lower file system before writes to a failed inode are accepted
-/// again: about the amount that the kernel writes back at once.
+/// again. This is about the amount that the kernel writes back at once.
 const FREED_BYTES_MIN: u64 = 1 << 20;
 
 /// Inodes with a failed write-back, and the state needed to refuse writes to them.

@@ -44,7 +44,7 @@ pub struct MountOptions {
     /// Allow id-mapped mounts of it. The kernel then identifies the caller only in creating
     /// requests.
     pub id_maps: bool,
-    /// Support file handles, as for NFS, if the file system finds inodes by number.
+    /// Support file handles, for example for NFS, if the file system finds inodes by number.
     pub file_handles: bool,
     /// How long the kernel may cache a name; 0 to request it each time.
     pub entry_timeout: Duration,

@@ -40,7 +40,7 @@ struct OpenInode {
     direct: Vec<Handle>,
     /// Opens so far that may use the kernel's cache.
     cached_opens: u64,
-    /// The number of such opens when all pages were dropped, with none of them left.
+    /// The value of `cached_opens` when all pages were dropped while no such open existed.
     cached_opens_at_drop: u64,
 }
 

@@ -40,7 +40,7 @@ pub struct Breaker(Arc<Server>);
 /// Mounts a file system and starts serving it. The mount works when this returns.
 ///
 /// # Errors
-/// The error names the mount point and the error of the kernel or the mount helper.
+/// The error contains the mount point and the error of the kernel or the mount helper.
 pub fn mount(
     file_system: Arc<dyn FileSystem>,
     mount_point: &Path,

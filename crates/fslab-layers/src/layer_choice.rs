@@ -26,7 +26,7 @@ impl LayerChoice {
     /// defaults.
     ///
     /// # Errors
-    /// The error names the nearest existing layer, option or value.
+    /// The error contains the nearest existing layer, option or value.
     pub fn of<'a>(
         foreign: &'static [LayerSpec],
         name: &str,
@@ -117,7 +117,7 @@ impl LayerChoice {
     /// Parses `NAME[:key=value,...]`; the layer may be from `foreign`.
     ///
     /// # Errors
-    /// The error names the unknown layer, option or value.
+    /// The error contains the unknown layer, option or value.
     pub fn parse(text: &str, foreign: &'static [LayerSpec]) -> Result<Self> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let bare = Self::of(foreign, name, [])?;

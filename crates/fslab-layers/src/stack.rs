@@ -122,7 +122,7 @@ impl Stack {
     /// Parses `LAYER / LAYER / LEAF`; layers and leaf may be from `foreign`.
     ///
     /// # Errors
-    /// The error names the unknown layer, option or value.
+    /// The error contains the unknown layer, option or value.
     pub fn parse(text: &str, foreign: Foreign) -> Result<Self> {
         let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
         let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign.leaves);
@@ -134,7 +134,7 @@ impl Stack {
     /// Reads the layers of a stack from a TOML file, top first; they may be from `foreign`.
     ///
     /// # Errors
-    /// The error names file, line and key.
+    /// The error contains file, line and key.
     pub fn read_layers(path: &Path, foreign: &'static [LayerSpec]) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;

@@ -42,7 +42,7 @@ pub struct OnFileSystem {
 
 /// Probes the four attributes on each file system, made for the purpose. The prober has its default
 /// options instead of those in `how`. A file system that can't be made or mounted, for lack of
-/// privileges or tools, yields an error in its place.
+/// privileges or tools, yields an error instead of results.
 ///
 /// # Errors
 /// Only interruption.

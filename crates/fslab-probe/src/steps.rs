@@ -92,7 +92,7 @@ impl fmt::Display for Refusal {
 /// Finds the single step in times of points, each measured several times.
 ///
 /// # Errors
-/// A [`Refusal`] if it is not clear that there is exactly one step, or where it is.
+/// A [`Refusal`] if it is not clear that there is exactly one step, or if its position is not.
 pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     if levels.len() < POINTS_LEAST || levels.iter().any(|level| !level.is_finite()) {

@@ -72,8 +72,8 @@ impl ActingAs {
     /// already has them.
     ///
     /// Capabilities that bypass permission checks are kept. CAP_FSETID, CAP_CHOWN and similar ones
-    /// are dropped for any caller except root, so that the kernel treats set-id bits, ownership and
-    /// quotas as for the caller.
+    /// are dropped for any caller except root. So the kernel applies the caller's rules to set-id
+    /// bits, ownership and quotas.
     ///
     /// # Errors
     /// `EPERM` if the process may not change its identity and the caller is another user.
@@ -160,8 +160,8 @@ pub fn lay_down_fsetid() -> Result<()> {
 }
 
 /// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode.
-/// Costs nothing if it is raised. Must not be called while acting as another user, who would get it
-/// too.
+/// Costs nothing if it is raised. Must not be called while acting as another user: that user would
+/// get the capability.
 ///
 /// # Errors
 /// Those of capset(2).

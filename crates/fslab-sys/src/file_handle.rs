@@ -1,4 +1,4 @@
-//! File handles as in NFS: names for inodes that outlive descriptors.
+//! File handles as in NFS: they identify inodes even after all descriptors are closed.
 //!
 //! `name_to_handle_at(2)` returns the handle of an inode, and `open_by_handle_at(2)` opens it. A
 //! handle contains the inode's generation. So the handle of a deleted file fails with `ESTALE`,

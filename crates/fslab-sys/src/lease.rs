@@ -78,7 +78,7 @@ mod tests {
 
     use super::{Lease, give_back, take_alone};
 
-    /// A mapped file counts as open, even if its descriptor was closed.
+    /// A mapped file is treated as open, even if its descriptor was closed.
     #[test]
     fn exclusive_lease_needs_a_file_not_open_or_mapped_elsewhere() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();

@@ -61,7 +61,7 @@ impl Version {
     }
 }
 
-/// The group of this process, and where a new group can be created.
+/// The group of this process, and the parent of a new group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: Version,

@@ -1,7 +1,7 @@
 //! Mounts and unmounts file systems, and lists mounts.
 //!
 //! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
-//! limited time, because a daemon or the kernel may hold a file a moment longer. Then it is
+//! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
 //! detached lazily with a warning: the mount point is free at once, and the file system ends with
 //! its last user.
 

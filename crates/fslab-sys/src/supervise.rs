@@ -38,8 +38,7 @@ pub enum End {
 }
 
 /// Makes this process the supervisor of a worker, which is a copy of it. Returns in each worker.
-/// Returns in the supervisor when a worker has ended and `is_replaced` says that no other follows
-/// it.
+/// Returns in the supervisor when a worker has ended and `is_replaced` returns `false`.
 ///
 /// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
 /// are open now belong to all workers, except `left`, which workers of an earlier program had open.
@@ -60,8 +59,8 @@ pub fn supervise(
     let awaited = [signals, &[libc::SIGCHLD, ASKS_FOR_ANOTHER]].concat();
     let supervisor = rustix::process::getpid();
     set_blocked(&awaited, true)?;
-    // If SIGCHLD was ignored, the kernel would not report a worker's end.
-    // SAFETY: the default action is no handler.
+    // If SIGCHLD was ignored, the kernel would not report a worker's end. SAFETY: the default
+    // action runs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut unheard = None;
     loop {

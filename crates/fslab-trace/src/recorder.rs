@@ -27,7 +27,7 @@ const WAKE_BYTES: usize = 1 << 20;
 /// Wait before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What happens when the trace can't be written, such as on a full disk.
+/// The behaviour if the trace can't be written, for example on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Operations continue; their records are counted as lost.
@@ -40,7 +40,7 @@ pub enum WhenFull {
 pub struct RecorderOptions {
     /// Records are saved at least this often.
     pub save_every: Duration,
-    /// What to do if the trace can't be written.
+    /// The behaviour if the trace can't be written.
     pub when_full: WhenFull,
     /// Anonymises the names, if present.
     pub anonymiser: Option<Anonymiser>,

@@ -1,8 +1,8 @@
 //! [`Client`]: a caller of a file system under test, with short methods for common operations.
 //!
-//! Invariant: every lookup is forgotten and every handle is released in the end, so that a test can
-//! check which inodes and handles the subject still holds. [`Client::problems`] reports releases
-//! that failed.
+//! Invariant: in the end, every lookup is forgotten and every handle is released. So a test can
+//! check which inodes and handles the subject still has. [`Client::problems`] reports releases that
+//! failed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -62,9 +62,8 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a flush that returned. It keeps any sectors (of 512
-//! bytes or more) of later writes and discards, in any order between two flushes. A sector is not
-//! torn.
+//! A device keeps everything written before a completed flush. It keeps any sectors (of 512 bytes
+//! or more) of later writes and discards, in any order between two flushes. A sector is not torn.
 
 mod dependencies;
 mod device;

@@ -43,7 +43,7 @@ pub enum Error {
 impl Error {
     /// The errno that the caller of the system call sees. This is the only table of this kind.
     ///
-    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, where it is sticky
+    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, which remembers it
     /// for some operations.
     #[must_use]
     pub fn errno(&self) -> Errno {

@@ -245,8 +245,8 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`],
-    /// whatever is forgotten meanwhile. Holds are counted.
+    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
+    /// if all lookups are released meanwhile. Holds are counted.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.
@@ -287,7 +287,8 @@ pub trait FileSystem: Send + Sync {
         /// Removes an empty directory.
         rmdir(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
-        /// Moves a name, replacing or exchanging as `mode` says.
+        /// Moves a name. `mode` selects whether an existing target is replaced, exchanged or
+        /// refused.
         rename(
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
         ) -> (), tree_fallback;

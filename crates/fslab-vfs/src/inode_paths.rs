@@ -1,6 +1,6 @@
 //! The path of each inode.
 //!
-//! The table contains the parent and name of each inode in use by the caller, so renaming a
+//! The table contains the parent and name of each inode in use by the caller. So renaming a
 //! directory changes the paths of everything in it at once. A parent is kept while something in it
 //! is in the table. Memory: about 200 bytes and twice the name for each inode in use and its
 //! parents. Further names of an inode are kept until they are removed, renamed or found again.

@@ -32,7 +32,7 @@ impl<'a> Name<'a> {
     /// The longest name, in bytes.
     pub const MAX_LEN: usize = 255;
 
-    /// Checks a name that came from outside.
+    /// Checks an untrusted name.
     ///
     /// # Errors
     /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for a string that can't be a name.
@@ -419,7 +419,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a OsStr,
 }
 
-/// What `lseek` searches for.
+/// The target of `lseek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// The next byte of data.
@@ -429,7 +429,7 @@ pub enum SeekTo {
 }
 
 bitflags::bitflags! {
-    /// What `fallocate` does to a range; the values are the kernel's.
+    /// The effect of `fallocate` on a range; the values are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct FallocateMode: u32 {
         /// The size does not change, even if the range ends past it.

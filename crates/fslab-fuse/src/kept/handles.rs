@@ -78,7 +78,7 @@ impl OpenHandles {
     }
 
     /// Opens the files of an earlier daemon again. Files whose open was not answered (according to
-    /// `is_unanswered`, given the request's number) have no users and stay closed.
+    /// `is_unanswered`, given the request's number) have no users and are not opened.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,

@@ -55,8 +55,8 @@ enum Head {
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
 
-/// The memory passed on by the daemons of a kept mount: 33 MiB, of which only written pages are
-/// used.
+/// The memory passed on by the daemons of a kept mount: 33 MiB. Pages use memory only after they
+/// are written.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,

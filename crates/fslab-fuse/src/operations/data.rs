@@ -71,8 +71,8 @@ impl Server {
         Ok(self.answer_without_pages(job, pages, offset..offset + count as u64, written))
     }
 
-    /// Answers a direct write once the kernel holds no page of its range. The kernel drops these
-    /// pages before the write, but not again after an asynchronous one, and a page that was read
+    /// Answers a direct write once the kernel caches no page of its range. The kernel drops these
+    /// pages before the write, but not again after an asynchronous one. A page that was read
     /// meanwhile has the old bytes.
     ///
     /// Dropping pages waits for their readers, for which the threads of the mount must be free.
@@ -208,7 +208,7 @@ fn bypasses_cache(wanted: &WriteIn) -> bool {
     is_direct(wanted) && wanted.write_flags & WRITE_LOCKOWNER != 0
 }
 
-/// Refuses a write of zero bytes without an error, because repeating it would never end.
+/// Makes a successful write of zero bytes an error, because repeating it would never end.
 fn some(count: usize) -> Result<usize> {
     if count == 0 { Err(Errno::IO.into()) } else { Ok(count) }
 }

@@ -247,7 +247,7 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    // The file is write-only, as for loggers, so appended bytes can't be read through it.
+    // The file is write-only, like that of a logger, so appended bytes can't be read through it.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
     // A number different from those of the tested requests.

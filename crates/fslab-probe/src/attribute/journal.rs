@@ -127,7 +127,7 @@ fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {
 }
 
 /// Syncs twice: the first commits to the journal, and the second writes the same blocks to their
-/// final place.
+/// final location.
 fn sync_everything(file: &Scratch) -> io::Result<()> {
     rustix::fs::syncfs(&file.file)?;
     Ok(rustix::fs::syncfs(&file.file)?)
@@ -176,7 +176,7 @@ mod tests {
         check(DATA + block, block, 0, block, "none");
         check(DATA + 4 * block, 3 * block, block, 10 * block, "metadata");
         check(2 * DATA + 9 * block, 3 * block, block, 10 * block, "data");
-        // ext4 with fast commits, and XFS: both write to the final place later.
+        // ext4 with fast commits, and XFS: both write to the final location later.
         check(DATA + 5 * block, block, 4 * block, block, "metadata");
         check(DATA + 1024, 1024, 0, 16 * 1024, "metadata");
     }

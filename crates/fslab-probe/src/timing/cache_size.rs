@@ -1,4 +1,4 @@
-//! `cache-size` by timing: a second read of a file that fits comes from memory, of a larger one
+//! `cache-size` by timing: a file that fits is read from memory the second time, and a larger file
 //! from the device. This is the original method; it finds the cache size only if files can exceed
 //! it.
 

@@ -191,7 +191,7 @@ fn record_that_fills_the_queue_does_not_block_forever() {
     let mut large = numbered(1);
     large.data = Some(vec![1; 17 << 20]);
     for _ in 0..3 {
-        // Until the writing thread is idle.
+        // Waits until the writing thread is idle.
         std::thread::sleep(Duration::from_millis(50));
         recorder.record(large.clone());
         recorder.record(numbered(2));
@@ -295,8 +295,8 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     (replayer.finish(), target)
 }
 
-/// Seen in the trace of a build. A release frees a handle, or a forget an inode number. Another
-/// thread gets it, and that thread's operation is recorded first.
+/// Seen in the trace of a build. A release frees a handle, or a forget frees an inode number.
+/// Another thread gets the number, and that thread's operation is recorded first.
 #[test]
 fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {

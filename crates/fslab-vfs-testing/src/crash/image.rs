@@ -1,4 +1,4 @@
-//! A file system's content as on a disk: effects change it, and it can be restored elsewhere.
+//! The stored content of a file system: effects change it, and it can be restored elsewhere.
 //!
 //! Images of different states share nodes and sectors.
 

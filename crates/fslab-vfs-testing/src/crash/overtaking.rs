@@ -59,7 +59,7 @@ pub enum Call<'a> {
     StatFs,
 }
 
-/// What to do with a call.
+/// The treatment of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Perform it.

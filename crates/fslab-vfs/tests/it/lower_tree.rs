@@ -285,7 +285,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::write(&path, "").unwrap();
-                // The creator below never removes it.
+                // Only this thread removes it.
                 fs::remove_file(&path).unwrap();
             }
         });

@@ -93,7 +93,7 @@ impl Program {
     /// Parses a script with one rule per line; `origin` identifies it in errors.
     ///
     /// # Errors
-    /// The error names the first invalid line.
+    /// The error contains the first invalid line.
     pub fn parse(origin: &str, text: &str, seed: u64) -> Result<Self> {
         let mut program = Self { seed, ..Self::default() };
         program.append(origin, text.lines())?;
