@@ -31,7 +31,7 @@ impl Server {
     }
 
     /// The extension records of a creating request. Kernels with labels (Linux 5.17) send no length
-    /// before Linux 6.3, and before 6.1.110 among the maintained versions.
+    /// before Linux 6.3 (6.1.110 among the maintained versions).
     fn records_of<'a>(&self, job: &Job<'a>) -> &'a [u8] {
         let tells_length = !job.incoming.extensions.is_empty();
         if tells_length || !self.granted.has(InitFlags::SECURITY_CTX) {

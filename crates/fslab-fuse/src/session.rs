@@ -117,8 +117,8 @@ pub fn take_over(
     // precedes closing them and the first read. If the file system was unmounted meanwhile, the
     // threads will notice.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
-    // From here on the copy is the connection. After an earlier failure, the next daemon can still
-    // take over.
+    // From here on, the copied descriptor is the recorded connection. After a failure before this,
+    // the next daemon can still take over.
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
     }
@@ -172,7 +172,7 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
-        // This is so for every ordinary user. The daemon then performs all I/O.
+        // Ordinary users never have passthrough. The daemon then performs all I/O.
         tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"

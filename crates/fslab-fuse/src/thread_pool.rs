@@ -21,11 +21,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Worker, Workers};
 
-/// Consecutive reads that found a request waiting, after which one more reader is added.
+/// One more reader is added after this many consecutive reads that found a waiting request.
 const WIDEN_AFTER: u32 = 16;
-/// Consecutive reads that had to wait, after which an extra reader leaves.
+/// An extra reader leaves after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
-/// A read that took less time found its request waiting.
+/// A read that took less time than this found a waiting request.
 const WAITING_MAX: Duration = Duration::from_micros(5);
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);

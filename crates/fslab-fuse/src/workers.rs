@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(other.load(Ordering::SeqCst), 0);
     }
 
-    /// In either order, neither side may miss the other.
+    /// In either order, the interrupt must reach the request.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
         let (workers, [worker]) = with_threads();

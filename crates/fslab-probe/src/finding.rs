@@ -102,7 +102,7 @@ fn as_two_fields<S: Serializer>(
 /// A jump among times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Jump {
-    /// The `x` of the first point of those that stand out.
+    /// The `x` of the first point that stands out.
     pub at: u64,
     /// The additional time in ticks of the cycle counter.
     pub ticks: f64,

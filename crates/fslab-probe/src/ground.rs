@@ -53,7 +53,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Makes the directory below `path`, which is a directory on the file system to probe.
+    /// Makes the temporary directory in `path`, a directory on the file system to probe.
     ///
     /// Fails if nothing can be created there.
     /// Fails if nothing can be made there.

@@ -315,7 +315,8 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let gaps: Vec<usize> = slow.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let Some(length) = gaps.last().copied() else { return Err(NoPeriod::Irregular) };
     let repeats = gaps.iter().rev().take_while(|gap| **gap == length).count();
-    // The last window has nothing after it to be read ahead.
+    // Nothing is read ahead in the last window, so up to two periods may follow the last slow
+    // point.
     let to_the_end = slow.last().is_some_and(|last| levels.len() - last <= 2 * length);
     let covered = (repeats * length) as f64 / levels.len() as f64;
     if repeats < PERIODS_LEAST || covered < SHARE_LEAST || !to_the_end {

@@ -1,5 +1,5 @@
-//! The true values of a file system, from superblocks, sysfs and statx. They are read by other
-//! means than the prober's and serve to judge its answers.
+//! The true values of a file system, from superblocks, sysfs and statx. They are read without the
+//! prober's methods, and its answers are compared with them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -113,7 +113,7 @@ const THROUGH: [&str; 10] = [
     "timestamp-granularity",
 ];
 
-/// Attributes that only the device or FIEMAP could show; requests to user space do not carry them.
+/// Attributes that only the device or FIEMAP could show; FUSE requests do not carry them.
 const NOT_THROUGH: [&str; 5] =
     ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
 
@@ -148,7 +148,7 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
     Ok(truths)
 }
 
-/// Sets the range operations that requests to user space can't carry, whatever is underneath.
+/// Sets the range operations that FUSE requests can't carry, whatever the lower file system is.
 fn no_ranges(truths: &mut Truths) {
     for name in ["supports-collapse", "supports-insert"] {
         word(truths, name, "no");

@@ -102,7 +102,7 @@ mod tests {
         let reader = File::open(&path).unwrap();
         assert_eq!(take_alone(&file).unwrap_err(), rustix::io::Errno::AGAIN);
         let (anywhere, descriptor) = (std::ptr::null_mut(), reader.as_raw_fd());
-        // SAFETY: a new map of a file that no process truncates.
+        // SAFETY: a new mapping of a file that no process truncates.
         let mapped =
             unsafe { libc::mmap(anywhere, 4096, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);

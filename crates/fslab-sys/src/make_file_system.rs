@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// File systems that this machine's tools may support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// ext2, which newer kernels serve by the ext4 driver.
+    /// ext2, which newer kernels serve with the ext4 driver.
     Ext2,
     /// ext3, served by the ext4 driver.
     Ext3,
@@ -184,7 +184,7 @@ pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
             }
         }
         Kind::Xfs | Kind::Btrfs => options.insert(0, "-K".to_owned()),
-        // [`pack`] makes these in a file, so there is no device with blocks to discard.
+        // `pack` makes these in a file, so there is no device with blocks to discard.
         Kind::Squashfs | Kind::Erofs => {}
     }
     options

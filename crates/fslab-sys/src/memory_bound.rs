@@ -67,8 +67,8 @@ struct Place {
     version: Version,
     /// The group of this process.
     own: PathBuf,
-    /// The parent of a new group. With version 2 it is not the own group, because a group with
-    /// processes can't delegate a controller.
+    /// The parent of a new group. With version 2 it is not this process's group, because a group
+    /// with processes can't delegate a controller.
     parent: PathBuf,
 }
 

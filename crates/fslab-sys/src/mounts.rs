@@ -331,7 +331,7 @@ fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The list may be inconsistent, because it was read over some time.
+    // The list may be inconsistent, because reading it takes some time.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
@@ -414,7 +414,7 @@ fn unescape(field: &[u8]) -> OsString {
 }
 
 /// Processes started with this path as an argument, such as the daemon of a FUSE mount on it. Exact
-/// only if no other process uses the path, as below a temporary directory.
+/// only if no other process uses the path, for example in a temporary directory.
 ///
 /// # Errors
 /// /proc can't be listed.

@@ -246,7 +246,7 @@ struct Found {
     others: Vec<OwnedFd>,
     /// Inodes that were requested by [`Inherited::lead_to`].
     led_to: HashSet<(u64, u64)>,
-    /// Whether only the last descriptors for inodes without another way to open them are left.
+    /// Whether [`Inherited::close_others`] has run, so that each inode has at most one descriptor.
     are_final: bool,
     /// The device whose inodes will be requested.
     device: Option<u64>,

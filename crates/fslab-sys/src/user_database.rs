@@ -18,7 +18,7 @@ macro_rules! ask {
             // SAFETY: the name ends with NUL. Only this call uses the entry and the buffer, and the
             // buffer's length is given.
             let errno = unsafe { libc::$ask(name.as_ptr(), entry, bytes, length, &raw mut answer) };
-            // SAFETY: an answer points to the entry, which is filled in then.
+            // SAFETY: a non-null answer points to the entry, which the call has filled.
             *found = unsafe { answer.as_ref() }.map(|entry| entry.$number);
             errno
         })

@@ -1,5 +1,5 @@
-//! The files and directories that existed before a trace. A replay needs them before it can do the
-//! operations.
+//! The files and directories that existed before a trace. A replay needs them before it can repeat
+//! the operations.
 //!
 //! Successful lookups of names that the trace has neither made nor removed reveal them. Names that
 //! were only listed remain unknown. Contents are unknown too: files get their size and arbitrary

@@ -24,7 +24,7 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// The writing thread is woken when the queue reaches this size in bytes.
 const WAKE_BYTES: usize = 1 << 20;
 
-/// Wait before a failed write is tried again.
+/// Time before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The behaviour if the trace can't be written, for example on a full disk.

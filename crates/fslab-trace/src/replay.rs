@@ -216,7 +216,7 @@ impl<'a> Replayer<'a> {
         self.handles.newest(number).copied().ok_or(Unfit::UnknownHandle { number })
     }
 
-    /// Forgets lookups on the target, at most as many as this replay holds.
+    /// Releases lookups on the target, at most as many as this replay has.
     fn forget(&mut self, number: Option<u64>, lookups: Option<u64>) -> Result<(), Unfit> {
         let (number, lookups) = number.zip(lookups).ok_or(Unfit::Incomplete)?;
         let Some(known) = self.inodes.oldest_mut(number) else { return Ok(()) };

@@ -37,8 +37,8 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace in an empty directory, which is made if it does not exist. Only the modes for
-    /// data and names of `metadata` are used.
+    /// Begins a trace in an empty directory, which is made if it does not exist. Only the data mode
+    /// and the name mode of `metadata` are used.
     ///
     /// # Errors
     /// [`Error::Unfit`] if the directory is not empty, and errors of the system.

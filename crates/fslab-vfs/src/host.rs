@@ -89,7 +89,7 @@ pub struct HostFs {
     files: HandleTable<Arc<OwnedFd>>,
     directories: HandleTable<OpenDirectory>,
     /// The directory itself, if it is used through a copy of its mount. No path leads from the copy
-    /// to the directories above.
+    /// to the parent directories.
     copied: Option<OwnedFd>,
     /// The locks of the whole tree, if it is locked.
     lock: OnceLock<tree_lock::Locks>,
@@ -521,8 +521,8 @@ impl FileSystem for HostFs {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // Also after a partial read: a short count would mean the end of the file, and a
-                // mount would fill the page with zeros.
+                // The error is returned even after a partial read: a short count would mean the end
+                // of the file, and a mount would fill the page with zeros.
                 Err(error) => return Err(error.into()),
             }
         }

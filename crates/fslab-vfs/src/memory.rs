@@ -39,7 +39,7 @@ pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
-/// Number of directory entries copied under one hold of the lock.
+/// Number of directory entries copied while the lock is held once.
 const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.

@@ -490,7 +490,7 @@ bitflags::bitflags! {
         const CREATE = 1;
         /// A missing attribute is an error.
         const REPLACE = 2;
-        /// The setter of an access ACL has neither CAP_FSETID nor belongs to the file's group, so
+        /// The setter of an access ACL neither has CAP_FSETID nor belongs to the file's group, so
         /// the set-group-id bit is cleared.
         const KILL_SET_GROUP_ID = 1 << 31;
         const _ = !0;

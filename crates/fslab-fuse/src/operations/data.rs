@@ -58,7 +58,7 @@ impl Server {
         } else {
             before + write(before)?
         };
-        // At most the number of bytes given, which has 32 bits.
+        // At most the length of the request, which has 32 bits.
         let written = WriteOut { size: count as u32, padding: 0 };
         let pages = match bypasses_cache(&wanted) {
             true => self.backing.cached_pages(ino),
@@ -75,7 +75,7 @@ impl Server {
     /// pages before the write, but not again after an asynchronous one. A page that was read
     /// meanwhile has the old bytes.
     ///
-    /// Dropping pages waits for their readers, for which the threads of the mount must be free.
+    /// Dropping pages waits for their readers, which need free threads of the mount.
     fn answer_without_pages(
         &self,
         job: &mut Job<'_>,

@@ -75,8 +75,8 @@ impl Seeker {
         self.file_system.lseek(&self.request, self.ino, self.handle, offset, to)
     }
 
-    /// Answers the request from a separate thread. Pages are written back by ordinary requests, for
-    /// which the threads of the mount must be free.
+    /// Answers the request from a separate thread. Pages are written back by ordinary requests,
+    /// which need free threads of the mount.
     fn seek_later(
         self,
         job: &Job<'_>,

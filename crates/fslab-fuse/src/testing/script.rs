@@ -4,7 +4,6 @@
 //! (flags, opcode, inode, extensions in units of eight bytes, length of the rest, low byte first),
 //! followed by the rest: the request's body and extensions. A record that is too long uses all
 //! remaining bytes.
-//! remaining bytes.
 
 use zerocopy::IntoBytes;
 

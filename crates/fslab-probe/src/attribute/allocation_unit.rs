@@ -13,8 +13,8 @@ use crate::search::first_true;
 pub(super) static SPEC: Attribute =
     in_directory("allocation-unit", "step by which a file's space grows, in bytes", find);
 
-/// The smallest file size tried. It is too large to be stored in an inode, and before the first
-/// indirect block could be full (268 KiB with blocks of 1 KiB).
+/// The smallest file size tried. It is too large to be stored in an inode, and too small to fill
+/// the first indirect block (268 KiB with blocks of 1 KiB).
 const FROM: u64 = 96 << 10;
 
 /// Maximum unit that is searched for.

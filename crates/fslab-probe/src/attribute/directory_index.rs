@@ -35,8 +35,8 @@ const SEARCHES: u64 = 200;
 /// Number of repetitions; the fastest is used.
 const ROUNDS: u32 = 9;
 
-/// With sixteen times the names, a search costs at least the first factor more without an index,
-/// and at most the second with one.
+/// Limits of the cost with sixteen times the names: without an index it grows at least by the first
+/// factor, with an index at most by the second.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 

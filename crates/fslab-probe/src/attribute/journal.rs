@@ -133,8 +133,8 @@ fn sync_everything(file: &Scratch) -> io::Result<()> {
     Ok(rustix::fs::syncfs(&file.file)?)
 }
 
-/// Changes the modes of files and syncs the first. Returns the bytes written by that, and by then
-/// syncing everything.
+/// Changes the modes of files and syncs the first. Returns the bytes written by that sync, and by
+/// syncing everything afterwards.
 fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u64, u64)> {
     let Some(first) = files.first() else { return Ok((0, 0)) };
     sync_everything(first)?;

@@ -29,7 +29,7 @@ pub enum ClockError {
 pub struct Clock {
     counter: CycleCounter,
     validation: Validation,
-    /// The processor's identifier, as it reports it while the thread is not moved.
+    /// The identifier that the processor reports as long as the thread is not moved.
     home: u32,
     _pinned: Pinned,
 }

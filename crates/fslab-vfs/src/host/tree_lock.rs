@@ -137,8 +137,8 @@ pub(super) fn lock(
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // A program that changes this tree has a lock file of its own, which the lock of a
-            // parent directory finds.
+            // A program that changes this tree creates a lock file in its root. A later lock of a
+            // surrounding tree detects that file.
             if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
