@@ -165,7 +165,7 @@ impl MachineTime {
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         Self::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat: no line of all processors")
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat: no line for all processors")
         })
     }
 

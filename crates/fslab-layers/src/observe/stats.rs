@@ -25,7 +25,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     stability: Stability::Beta,
     options: &[OptionSpec {
         name: "passthrough",
-        help: "let the kernel read and write files itself; it is then not counted",
+        help: "let the kernel read and write files itself, without counting",
         default: "off",
         value: ValueKind::Switch,
     }],

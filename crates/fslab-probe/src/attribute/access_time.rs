@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const HOUR: Duration = Duration::from_hours(1);
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "access time after a read, old and future ones before it";
+    const NAME: &str = "access time after a read, set to old and future times before";
     let now = SystemTime::now();
     // Setting times sets the change time to now; try an access time before and after that.
     let old = is_set_by_reading(ground, now - HOUR)?;

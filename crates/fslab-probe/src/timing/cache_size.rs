@@ -17,7 +17,7 @@ const POINTS: u64 = 16;
 const ROUNDS: usize = 5;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds a page of the second reading, by the file's size";
+    const NAME: &str = "nanoseconds per page of the second reading, by the file's size";
     let longest = ground.options.budget / 2;
     let step = longest / POINTS / PIECE * PIECE;
     if step == 0 {
