@@ -91,8 +91,8 @@ mod tests {
     fn invalid_policies_are_refused_with_a_line_number() {
         for (rules, line, part) in [
             ("[[rule]]\naction = 'keep'\n[[rule]]\naction = 'burn'\n", 4, "burn"),
-            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is no size"),
-            ("[[rule]]\naction = 'keep'\n\nunused = '30'\n", 4, "'30' is no time"),
+            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is not a size"),
+            ("[[rule]]\naction = 'keep'\n\nunused = '30'\n", 4, "'30' is not a time"),
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
             ("[[rule]]\naction = 'keep'\npaths = [\n'*',\n'a[']\n", 5, "a["),
             ("[[rule]]\naction = 'keep'\nusers = ['no such']\n", 3, "no user 'no such'"),
@@ -100,7 +100,11 @@ mod tests {
             ("[[rule]]\naction = 'keep'\nusers = [-1]\n", 3, "a name or a number"),
             ("[[rule]]\naction = 'keep'\ntypes = ['video']\n", 3, "`sparse`"),
             ("", 1, "at least one"),
-            ("settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n", 2, "'long' is no time"),
+            (
+                "settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n",
+                2,
+                "'long' is not a time",
+            ),
             ("\nbundle = '2MiB'\n[[rule]]\naction = 'keep'\n", 2, "at most 1 MiB"),
             ("[watermarks]\nhigh = 1.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 2, "from 0 to 1"),
             (

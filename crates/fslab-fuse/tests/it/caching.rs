@@ -146,7 +146,7 @@ fn seek_by_a_reader_keeps_cached_pages() {
     }
 }
 
-/// Only pages of holes are written back and dropped, not all pages behind the offset.
+/// Only pages of holes are written back and dropped, not all pages after the offset.
 #[test]
 fn seek_by_a_writer_keeps_cached_data_pages() {
     let test = "caching::seek_by_a_writer_keeps_cached_data_pages";
@@ -167,7 +167,7 @@ fn seek_by_a_writer_keeps_cached_data_pages() {
     }
 }
 
-/// A hole that turns out to be data is skipped, and the next one is found behind it.
+/// A hole that turns out to be data is skipped, and the next one is found after it.
 #[test]
 fn seek_finds_holes_behind_dirty_pages() {
     let test = "caching::seek_finds_holes_behind_dirty_pages";

@@ -331,7 +331,7 @@ fn mount_over_sshfs_warns_about_other_machines() {
     let Some(lower) = over_sshfs(&place) else { return };
     let (code, message) = place.try_mount(&["-l", "zstd"]);
     assert_eq!(code, 0, "{message}");
-    assert!(message.contains("other machines are not kept out"), "{message}");
+    assert!(message.contains("the lock does not exclude other machines"), "{message}");
     place.umount();
     lower.unmount().unwrap();
     place.mount(&["-l", "null"]);

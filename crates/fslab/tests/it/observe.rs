@@ -537,7 +537,7 @@ fn invalid_traces_and_filters_are_named_in_the_error() {
     let scratch = TempDir::new().unwrap();
     let path = scratch.path().to_str().unwrap();
     for (arguments, code, part) in [
-        (vec!["trace", "show", path], 3, "is no trace"),
+        (vec!["trace", "show", path], 3, "is not a trace"),
         (vec!["trace", "show", "/no/such"], 3, "/no/such: No such file"),
         (
             vec!["trace", "show", "-o", "chmod", path],
@@ -545,7 +545,7 @@ fn invalid_traces_and_filters_are_named_in_the_error() {
             "there is no operation 'chmod'; there are lookup, ",
         ),
         (vec!["trace", "show", "--errno", "ENONE", path], 3, "there is no error 'ENONE'"),
-        (vec!["trace", "replay", path, "mem:"], 3, "is no trace"),
+        (vec!["trace", "replay", path, "mem:"], 3, "is not a trace"),
     ] {
         let (found, message) = run(&arguments);
         assert_eq!(found, code, "{arguments:?}: {message}");

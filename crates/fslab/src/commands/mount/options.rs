@@ -291,8 +291,8 @@ mod tests {
         for (text, part) in [
             ("read-only", "unknown mount option 'read-only'"),
             ("threads=0", "'0' is no number"),
-            ("idle_timeout=soon", "'soon' is no time"),
-            ("attr_timeout=-1s", "'-1s' is no time"),
+            ("idle_timeout=soon", "'soon' is not a time"),
+            ("attr_timeout=-1s", "'-1s' is not a time"),
             ("layer=nil", "unknown layer 'nil'"),
             ("ro,strictatime", "mount option strictatime: reads that the kernel answers"),
             ("lazytime", "mount option lazytime: times are written by"),
