@@ -35,8 +35,8 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// Takes the lock `named`, or the lock of this host. With `wait`, waits for the lock until that
-    /// interrupt is raised.
+    /// Acquires the lock `named`, or the lock of this host. With `wait`, waits for the lock until
+    /// that interrupt is raised.
     ///
     /// # Errors
     /// Fails if another process holds the lock and `wait` is `None`, if the wait is interrupted, if
