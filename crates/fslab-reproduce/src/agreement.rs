@@ -150,12 +150,12 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
 /// Maximum quotient of an interval's ends: a wider interval contradicts too few other numbers.
 const WIDE: f64 = 2.0;
 
-/// Maximum number of places that a sentence names; it only counts the others.
+/// Maximum number of points that a sentence lists; it only counts the others.
 const PLACES_MOST: usize = 6;
 
 fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> String {
     match agreement {
-        Agreement::Agrees => "Agrees with what was published.".to_owned(),
+        Agreement::Agrees => "Agrees with the published figure.".to_owned(),
         Agreement::SameDirection => {
             format!("Same direction as published, and {}.", side(published, figure))
         }
@@ -163,8 +163,7 @@ fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> Strin
             "Not decided: one round has no interval.".to_owned()
         }
         Agreement::NotDecided => {
-            "Not decided: the interval is too wide; it takes more rounds or larger sizes."
-                .to_owned()
+            "Not decided: the interval is too wide; run more rounds or larger sizes.".to_owned()
         }
         _ => format!("Differs: {}.", side(published, figure)),
     }
@@ -202,7 +201,7 @@ fn side(published: &Published, figure: &Figure) -> String {
     let (side, end) = if is_larger { ("larger", high) } else { ("smaller", low) };
     if published.unit.scale == Scale::Exact && end > 0.0 && figure.value > 0.0 {
         let times = published.middle().map_or(figure.value / end, |one| figure.value / one);
-        return format!("{side}, {} times what was published", significant(times));
+        return format!("{side}, {} times the published figure", significant(times));
     }
     side.to_owned()
 }

@@ -90,7 +90,7 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     let figure = &row("create-small-engine")["outcome"]["figures"][0];
     assert!(figure["rounds"] == 2 && figure["value"].as_f64().unwrap() > 0.0, "{figure}");
     let missing = row("create-10000")["sentence"].as_str().unwrap();
-    assert!(missing.starts_with("Missing: the quick form of the plan leaves it out"), "{missing}");
+    assert!(missing.starts_with("Missing: the quick form of the plan skips"), "{missing}");
     assert!(row("create-2000000-engine")["sentence"].as_str().unwrap().contains("there is no"));
     let page = fs::read_to_string(place.path().join("htree.html")).unwrap();
     assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
