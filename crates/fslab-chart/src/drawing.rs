@@ -167,7 +167,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws a text at a place, anchored at its `start`, `middle` or `end`.
+    /// Draws a text at a position, anchored at its `start`, `middle` or `end`.
     pub fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.raw(&format!(
