@@ -53,7 +53,7 @@ impl Drop for Pinned {
         if let Some(before) = &self.before
             && let Err(error) = sched_setaffinity(None, before)
         {
-            tracing::warn!(%error, "staying on the plan's processors");
+            tracing::warn!(%error, "can't undo the restriction to the plan's processors");
         }
     }
 }

@@ -88,7 +88,7 @@ fn file_system_of(directory: &Path) -> Option<String> {
     above.max_by_key(|mount| mount.target.as_os_str().len()).map(|mount| mount.file_system)
 }
 
-/// Returns the version line of each tool. A missing tool is left out; the notes name it.
+/// Returns the version line of each tool. A missing tool is left out; the notes report it.
 fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {

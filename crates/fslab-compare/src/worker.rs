@@ -121,7 +121,7 @@ impl Worker {
                 Ok((done, time(user_ns), time(system_ns)))
             }
             Message::Failed(message) => Err(Error::Worker { message }),
-            Message::Ready => Err(Error::Worker { message: "ready twice".to_owned() }),
+            Message::Ready => Err(Error::Worker { message: "it sent `ready` twice".to_owned() }),
         }
     }
 
@@ -129,7 +129,7 @@ impl Worker {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).map_err(gone)? == 0 {
-                return Err(Error::Worker { message: "it ended without a word".to_owned() });
+                return Err(Error::Worker { message: "it ended without a message".to_owned() });
             }
             // A test program prints its own text first, without ending the line.
             if let Some((_, message)) = line.split_once(MARK) {
@@ -141,11 +141,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A waiting worker ends when its input is closed. A working one does not notice; it is
+        // A waiting worker ends when its input is closed. A running one does not notice; it is
         // killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
-            tracing::warn!("ending a worker process: {error}");
+            tracing::warn!("can't end a worker process: {error}");
         }
     }
 }

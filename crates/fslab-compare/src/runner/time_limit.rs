@@ -41,7 +41,7 @@ impl Watch {
     }
 
     /// Ends the watch and returns the result of the run. A failure after the limit becomes an error
-    /// that names the limit.
+    /// that states the limit.
     pub fn end<T>(self, ran: Result<T>) -> Result<T> {
         // If the thread has panicked, nothing receives this; joining the thread shows it.
         drop(self.end);
@@ -65,8 +65,8 @@ fn watch(limit: Duration, interrupt: &Interrupt, work: &Path, ended: &Receiver<(
     // Repeated, because a file system mounted meanwhile may hang as well.
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         match place(work).and_then(|place| fuse_control::abort_below(work, &place)) {
-            Ok(count) => tracing::warn!(count, "broke off what hangs"),
-            Err(error) => tracing::warn!(%error, "can't break off what hangs"),
+            Ok(count) => tracing::warn!(count, "aborted hanging FUSE connections"),
+            Err(error) => tracing::warn!(%error, "can't abort hanging FUSE connections"),
         }
     }
     true

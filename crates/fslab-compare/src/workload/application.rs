@@ -19,12 +19,12 @@ pub(super) type Needed = (&'static str, &'static str);
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Parameter for the number of files in a made tree.
-pub(super) const FILES: Parameter = Parameter::count("files", "files of a tree that is made", 2000);
+pub(super) const FILES: Parameter = Parameter::count("files", "files of a generated tree", 2000);
 
 /// Parameter for the source tree.
 pub(super) const SOURCE: Parameter = Parameter {
     name: "source",
-    help: "directory whose files are used; none to make some from the seed",
+    help: "directory whose files are used; empty to generate some from the seed",
     default: DefaultValue::Text(""),
 };
 

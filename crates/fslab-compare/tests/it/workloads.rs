@@ -298,8 +298,7 @@ fn planted_wrong_data_and_names_are_found() {
 /// Files stored by a tool are decoded for the check. Compiled programs are run.
 #[test]
 fn planted_wrong_results_of_programs_are_found() {
-    if !can_mount("wrong results of programmes")
-        || !has_program("wrong results of programmes", "make")
+    if !can_mount("wrong results of programs") || !has_program("wrong results of programs", "make")
     {
         return;
     }
@@ -317,7 +316,7 @@ fn planted_wrong_results_of_programs_are_found() {
         found.map(|note| (note.kind, note.text.as_str())).unwrap()
     };
     assert!(note("tool").1.contains("differ from those written"), "{:?}", note("tool"));
-    assert!(note("compile").1.contains("what program_0 prints"), "{:?}", note("compile"));
+    assert!(note("compile").1.contains("output of program_0"), "{:?}", note("compile"));
     assert!(note("command").1.contains("told"), "{:?}", note("command"));
     assert_eq!(note("missing").0, NoteKind::LeftOut);
 }
