@@ -38,8 +38,8 @@ impl Campaign {
     /// Creates a campaign in a directory that is empty or does not exist.
     ///
     /// # Errors
-    /// Fails if the plan contains the path of a device or a file in a stack, if an input of the
-    /// plan is missing, or if the directory can't be written. After an error no part of the
+    /// Fails if the plan contains the path of a device or a file in a stack. Also fails if an input
+    /// of the plan is missing, or if the directory can't be written. After an error no part of the
     /// campaign remains.
     pub fn create(directory: &Path, freeze: Freeze<'_>) -> Result<Self> {
         let Freeze { plan, seed, reruns_max, program, now } = freeze;

@@ -53,7 +53,7 @@ impl Erasable {
             let wrong = |reason| Error::BadList { path: list.to_owned(), line: index + 1, reason };
             let Some((role, device)) = entry(line).map_err(wrong)? else { continue };
             if devices.iter().any(|(known, _)| *known == role) {
-                return Err(wrong("the role has a device already"));
+                return Err(wrong("the role already has a device"));
             }
             devices.push((role, device));
         }

@@ -150,8 +150,8 @@ pub enum Error {
     },
     /// A plan contains the path of a device.
     #[error(
-        "target `{target}`: `device` is a path; in a campaign it is the name of a role, which each \
-         host maps to its own device in /etc/fslab/erasable"
+        "target `{target}`: `device` is a path, but in a campaign it must be the name of a role, \
+         which each host maps to its own device in /etc/fslab/erasable"
     )]
     DeviceByPath {
         /// The target.

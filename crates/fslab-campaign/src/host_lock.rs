@@ -39,8 +39,8 @@ impl HostLock {
     /// that interrupt is raised.
     ///
     /// # Errors
-    /// Fails if another process holds the lock and `wait` is `None`, if the wait is interrupted, if
-    /// no directory for the lock exists, or if the path is not a regular file.
+    /// Fails if another process holds the lock and `wait` is `None`, or if the wait is interrupted.
+    /// Also fails if no directory for the lock exists, or if the path is not a regular file.
     pub fn take(named: Option<&Path>, wait: Option<&Interrupt>) -> Result<Self> {
         let path = named.map_or_else(place, |named| Ok(named.to_owned()))?;
         loop {

@@ -63,8 +63,8 @@ pub enum Done {
 }
 
 impl ShareRun<'_> {
-    /// Runs the remaining blocks of the share, into a new samples file. Running it again is safe,
-    /// and so is killing it: every complete block in the file is used.
+    /// Runs the remaining blocks of the share, into a new samples file. It is safe to kill it and
+    /// to run it again: every complete block in the file is used.
     ///
     /// # Errors
     /// Fails before the first measurement for another build, changed inputs, and roles without a

@@ -1,8 +1,8 @@
 //! The progress of a campaign, computed only from its samples files.
 //!
-//! One attempt at each block is used, however often the block was run: the one with the fewest
-//! failed cells, then with the fewest disturbed cells, then the earliest. So the choice does not
-//! depend on the measured values. A killed attempt at a block is never used.
+//! One attempt at each block is used, however often the block was run. It is the attempt with the
+//! fewest failed cells, then with the fewest disturbed cells, then the earliest. So the choice does
+//! not depend on the measured values. A killed attempt at a block is never used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

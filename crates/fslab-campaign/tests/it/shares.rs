@@ -70,7 +70,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
-    // Of equal attempts, the earlier one is used, whatever was measured.
+    // If attempts are equal, the earlier one is used, whatever was measured.
     let first = campaign_run(&first);
     let is_first = |record: &Record| match record {
         Record::Sample(sample) => sample.run == first,
