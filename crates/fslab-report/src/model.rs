@@ -203,8 +203,9 @@ pub struct Against {
     pub margin: Option<Margin>,
     /// The ratio of the figures of the same rounds.
     pub ratio: Option<RatioInterval>,
-    /// Its p-value after Holm's correction over all phases, targets and baselines of the report
-    /// (for a sweep's points: over the points of the sweep; for metrics: over all metrics).
+    /// Its p-value after Holm's correction over all phases, targets and baselines of the report.
+    /// For a sweep's points, the correction is over the points of the sweep; for metrics, over all
+    /// metrics.
     pub p_adjusted: Option<f64>,
     /// Whether the ratio lies within the interval of the noise floor.
     pub within_noise_floor: bool,

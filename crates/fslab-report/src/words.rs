@@ -12,7 +12,7 @@ use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 /// Describes how the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
     let Some(end) = &report.end else {
-        return "the run did not end; the samples reach up to that moment".to_owned();
+        return "the run did not end; the report covers the samples until then".to_owned();
     };
     let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
     let how = match end.reason {

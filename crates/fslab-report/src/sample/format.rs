@@ -119,7 +119,7 @@ pub struct Sample {
     pub machine: Machine,
     /// The requests of the target's own block device.
     pub device: Option<Device>,
-    /// The requests of the device that holds the image, for this target and all other users.
+    /// The requests of the device that contains the image, for this target and all other users.
     pub backing: Option<Device>,
     /// Space in use on the target's own file system afterwards, including metadata.
     pub used_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Reports from samples alone: their content, and that the page needs no network.
+//! Tests of reports made only from samples: their content, and a page that needs no network.
 
 use fslab_report::Provenance;
 use fslab_report::sample::{
