@@ -267,7 +267,7 @@ mod tests {
         check("times", (1.0, OPEN), (0.9, 1.2), NotDecided);
         check("times", (1.0, OPEN), (1.1, 1.2), Agrees);
         check("times", (1.0, OPEN), (0.8, 0.9), Differs);
-        // Equal does not count as faster.
+        // Equal is not treated as faster.
         check("times", (1.0, OPEN), (1.0, 1.0), Differs);
         check("times", (-OPEN, 1.0), (1.0, 1.0), Differs);
         check("times", (1.0, OPEN), (1.0, 1.2), NotDecided);

@@ -205,9 +205,9 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
-    /// optionally a `value` in between; or only a `value`, which is the result of one run and would
-    /// differ in another.
+    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`,
+    /// optionally with a `value` in between; or only a `value`. The last is the result of one run
+    /// and would differ in another.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {

@@ -48,7 +48,7 @@ impl Planned {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
-        Some(format!("{}: {reason}", if self.ran { "broke off" } else { "not run" }))
+        Some(format!("{}: {reason}", if self.ran { "aborted" } else { "not run" }))
     }
 }
 

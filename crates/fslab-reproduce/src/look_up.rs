@@ -181,7 +181,7 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
 /// Bytes of a block, the unit in which the space of files is counted.
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// Widens the interval of a ratio of stored bytes. A block is counted whole, but its contents are
+/// Widens the interval of a ratio of stored bytes. A block is counted in full, but its contents are
 /// between 1 byte and the full block. So two files of one block each may differ by a lot.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {

@@ -12,7 +12,8 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
     let broken = measured.broken.iter();
-    let broken = broken.map(|reason| format!("the run of plan {} broke off: {reason}", query.plan));
+    let broken =
+        broken.map(|reason| format!("the run of plan {} was aborted: {reason}", query.plan));
     distinct(failures(report, query).into_iter().chain(broken))
 }
 

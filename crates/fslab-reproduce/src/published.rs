@@ -125,7 +125,7 @@ impl Published {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
     }
 
-    /// Whether rounding alone makes a ratio a wide range: "2 times" is 1.5 to 2.5.
+    /// Whether rounding makes a ratio a wide range: "2 times" is 1.5 to 2.5.
     #[must_use]
     pub fn is_vague(&self) -> bool {
         let (low, high) = self.range();

@@ -46,7 +46,7 @@ impl Steadiness {
         Some(Self { range: (greatest - smallest) / mean, drift })
     }
 
-    /// Whether the device is steady, so that a measurement by the specification could start.
+    /// Whether the device is steady by the specification, so that a measurement may start.
     #[must_use]
     pub fn is_steady(self) -> bool {
         self.range <= RANGE_MOST && self.drift.abs() <= DRIFT_MOST

@@ -130,7 +130,7 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
     let marks = row["marks"].as_array().unwrap();
     let failed = "engine, htree failed at 100 names x 100 in round 2: 99 names, expected 100";
     assert_eq!(marks[0], failed);
-    assert!(marks[1].as_str().unwrap().starts_with("the run of plan names broke off: "), "{row}");
+    assert!(marks[1].as_str().unwrap().starts_with("the run of plan names was aborted: "), "{row}");
     for page in ["htree.html", "htree.md"] {
         let page = fs::read_to_string(place.path().join(page)).unwrap();
         assert!(page.contains("99 names, expected 100"), "{page}");
