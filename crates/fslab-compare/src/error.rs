@@ -206,7 +206,7 @@ pub enum Error {
     },
     /// A workload runs programs or hands files to the kernel, but the target has no directory.
     #[error(
-        "{what} needs a directory that the kernel and other processes can reach, and this target \
+        "{what} needs a directory that the kernel and other processes can reach, but this target \
          has no directory"
     )]
     NeedsDirectory {

@@ -81,7 +81,7 @@ fn memory_kib() -> Option<u64> {
     field("/proc/meminfo", "MemTotal")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the file system that holds a directory: that of the longest mount point above it.
+/// Returns the file system that contains a directory: that of the longest mount point above it.
 fn file_system_of(directory: &Path) -> Option<String> {
     let mounts = mounts::list().ok()?;
     let above = mounts.into_iter().filter(|mount| directory.starts_with(&mount.target));

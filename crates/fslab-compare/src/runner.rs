@@ -181,7 +181,7 @@ fn several_runs(records: &[Record], run: &str) -> bool {
     records.iter().any(|record| matches!(record, Record::Provenance(found) if found.run != run))
 }
 
-/// Returns the disk that holds a directory; `None` if it is not on a disk.
+/// Returns the disk that contains a directory; `None` if it is not on a disk.
 fn backing_device(directory: &Path) -> Option<DeviceNumber> {
     let number = std::fs::metadata(directory).ok()?.st_dev();
     let device =
@@ -300,17 +300,17 @@ impl Runner<'_> {
         let remark = match &plan.kind {
             TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
-                "a given directory is never remounted: before cold phases, the cached pages of its \
-                 files are dropped, with the names and inodes of the whole machine; blocks of its \
-                 directories may remain in memory"
+                "an existing directory is never remounted: before cold phases, the cached pages of \
+                 its files are dropped, with the names and inodes of the whole machine; blocks of \
+                 its directories may remain in memory"
             }
             TargetKind::Directory { cold: true, .. } => {
-                "a given directory is never remounted: before cold phases, the cached pages of its \
-                 files are dropped; names and inodes remain in memory, because only root may drop \
-                 them"
+                "an existing directory is never remounted: before cold phases, the cached pages of \
+                 its files are dropped; names and inodes remain in memory, because only root may \
+                 drop them"
             }
             TargetKind::Directory { .. } => {
-                "a given directory is never remounted: none of its phases was cold"
+                "an existing directory is never remounted: none of its phases was cold"
             }
             TargetKind::InProcess { .. } => {
                 "measured in process, without mount or kernel: none of its phases was cold, and \

@@ -83,7 +83,7 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
     }
     let targets = targets::targets(source, targets, form)?;
     let workloads = workloads::workloads(source, &raw.workload, form)?;
-    let none = "`rounds`: at least one round must be run";
+    let none = "`rounds`: must be at least 1";
     let rounds = checked(source, raw.rounds.as_ref(), DEFAULT_ROUNDS, |rounds| rounds > 0, none)?;
     let few = format!("`rounds_max`: must not be less than `rounds`, which is {rounds}");
     let no_share = "`half_width_percent`: must be above 0 and at most 100";

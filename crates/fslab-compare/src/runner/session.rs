@@ -65,7 +65,7 @@ pub struct Session<'a> {
     pub(super) interrupt: Interrupt,
     remounted: Option<Remounted>,
     pub(super) samples: Vec<Sample>,
-    /// The disk that holds the images.
+    /// The disk that contains the images.
     pub(super) backing: Option<DeviceNumber>,
     /// The share by which operations are slowed in the timed parts, for a self-test.
     pub(super) slowed: Option<f64>,
@@ -204,8 +204,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Converts a sample into one of several concurrent workloads, with the time that it was alone in a
-/// phase. Counters are removed, because they cover all workloads.
+/// Converts a sample into one of several concurrent workloads. `alone` is the time during which no
+/// other workload was in a phase. Counters are removed, because they cover all workloads.
 fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
@@ -428,7 +428,7 @@ mod tests {
     use crate::tree::{Access, HostTree, Tree, TreeFile};
     use fslab_report::sample::Doubt;
 
-    /// A target that claims a remount that did not happen: its files stay cached.
+    /// A target that claims a remount that did not happen: its files remain cached.
     struct Warm(HostTree);
 
     impl Target for Warm {

@@ -41,7 +41,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Reads the values. `backing` is the disk that holds the images, if there is one.
+    /// Reads the values. `backing` is the disk that contains the images, if there is one.
     pub fn look(backing: Option<DeviceNumber>) -> Result<Self> {
         let read = |device: DeviceNumber| {
             BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
@@ -50,7 +50,10 @@ impl Surroundings {
         let memory = fs::read_to_string(path).map_err(Error::file(path))?;
         let bytes = |key: &str| {
             memory_field(&memory, key).ok_or_else(|| {
-                Error::file(path)(io::Error::new(io::ErrorKind::InvalidData, format!("no {key}")))
+                Error::file(path)(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{key} is missing"),
+                ))
             })
         };
         Ok(Self {

@@ -2,10 +2,10 @@
 //! that could be a mistake.
 //!
 //! A device is identified by a name in /dev/disk/by-id, because other names depend on the order of
-//! detection. It is always refused if it or one of its partitions is in use: mounted, used as swap,
-//! held by another device, or part of md, LVM, Btrfs, ZFS or bcache. If it contains any other
-//! signature, the user must type its serial number. Each run wipes the signatures at its end, so
-//! that the next run finds the device empty.
+//! detection. It is always refused if it or one of its partitions is in use. In use means mounted,
+//! used as swap, held by another device, or part of md, LVM, Btrfs, ZFS or bcache. If it contains
+//! any other signature, the user must type its serial number. Each run wipes the signatures at its
+//! end, so that the next run finds the device empty.
 
 mod signatures;
 
@@ -168,7 +168,10 @@ impl Part {
             let number = directory.join("dev");
             let text = fs::read_to_string(&number).map_err(Error::file(&number))?;
             let number = parse(text.trim()).ok_or_else(|| {
-                Error::file(&number)(io::Error::new(io::ErrorKind::InvalidData, "no numbers"))
+                Error::file(&number)(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "contains no device numbers",
+                ))
             })?;
             let name = directory.file_name().unwrap_or_default();
             parts.push(Self {

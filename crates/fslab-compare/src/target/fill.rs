@@ -122,7 +122,7 @@ impl Space {
     }
 }
 
-/// Makes all data of the file system that holds a directory durable.
+/// Makes all data of the file system that contains a directory durable.
 pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
     let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

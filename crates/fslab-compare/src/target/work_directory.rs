@@ -51,7 +51,7 @@ impl WorkDirectory {
         Ok(path)
     }
 
-    /// Removes the work directory and reports what can't be removed.
+    /// Removes the work directory. Returns an error if something can't be removed.
     pub fn close(self) -> Result<()> {
         let path = self.path().to_owned();
         self.directory.close().map_err(Error::file(&path))

@@ -29,8 +29,11 @@ const LARGEST: Parameter =
 
 const BLOCK: Parameter = Parameter::bytes("block", "size of a block", 16 << 10);
 
-const CHARACTERS: Parameter =
-    Parameter::bytes("characters", "bytes that are written with a system call each", 256 << 10);
+const CHARACTERS: Parameter = Parameter::bytes(
+    "characters",
+    "bytes that are written one by one, each with a system call",
+    256 << 10,
+);
 
 const SEEKERS: Parameter = Parameter::count("seekers", "concurrent processes that seek", 3);
 
@@ -76,7 +79,7 @@ pub(super) const SPEC: Spec = Spec {
     ],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).next_multiple_of(1024);
-        // All sizes are whole blocks; the phases leave no part of a block out.
+        // All sizes are multiples of the block size; the phases leave no part of a block out.
         let smallest = parameters.number(&SMALLEST).max(block).next_multiple_of(block);
         Box::new(Bonnie {
             sizes: doubling(smallest, parameters.number(&LARGEST).max(smallest)).collect(),

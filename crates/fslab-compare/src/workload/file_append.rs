@@ -21,7 +21,7 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const LARGEST_REOPENED: Parameter = Parameter::bytes(
     "largest_reopened",
-    "the same if every append opens and closes the file",
+    "final size of the largest file if every append opens and closes the file",
     256 << 10,
 );
 

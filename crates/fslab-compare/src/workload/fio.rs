@@ -79,7 +79,7 @@ impl Workload for Fio {
         let text = fs::read_to_string(job).map_err(Error::file(job))?;
         if let Some(line) = outside(&text) {
             return Err(Error::Failed(format!(
-                "{}: `{line}` is a path outside the target; remove the directory",
+                "{}: `{line}` is a path outside the target; use a name without a directory",
                 job.display()
             )));
         }

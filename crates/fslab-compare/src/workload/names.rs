@@ -2,9 +2,10 @@
 //! order drawn from the seed. It records the time of every operation and its growth during the
 //! phase.
 //!
-//! Directories that keep names sorted or hashed treat the two orders differently, and deletion more
-//! than creation (Phillips 2001). The random order is a Fisher-Yates permutation, drawn again for
-//! each phase. The program in the post took the remainder of `rand()`, which is not uniform.
+//! Directories that keep names sorted or hashed treat the two orders differently. The difference is
+//! larger for deletion than for creation (Phillips 2001). The random order is a Fisher-Yates
+//! permutation, drawn again for each phase. The program in the post took the remainder of `rand()`,
+//! which is not uniform.
 
 use std::fmt::Write;
 

@@ -23,7 +23,7 @@ const SCALE: Parameter =
 const CLIENTS: Parameter = Parameter::count("clients", "concurrent clients", 4);
 
 const TRANSACTIONS: Parameter =
-    Parameter::count("transactions", "transactions of all clients together", 2000);
+    Parameter::count("transactions", "total transactions of all clients", 2000);
 
 const SCRIPT: Parameter = Parameter::choice(
     "script",
@@ -73,7 +73,7 @@ struct Pgbench {
 impl Workload for Pgbench {
     fn check(&self) -> std::result::Result<(), String> {
         if self.clients > self.transactions {
-            return Err("`clients`: more clients than `transactions`".to_owned());
+            return Err("`clients`: must not exceed `transactions`".to_owned());
         }
         if self.buffers < 128 << 10 {
             return Err("`buffers`: PostgreSQL needs at least 128 KiB".to_owned());

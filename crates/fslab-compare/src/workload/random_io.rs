@@ -38,7 +38,7 @@ const ACCESS: Parameter = Parameter::choice(
     &["buffered", "direct"],
 );
 
-const DEPTH: Parameter = Parameter::count("depth", "requests in flight", 1);
+const DEPTH: Parameter = Parameter::count("depth", "number of requests in flight", 1);
 
 const WRITERS: Parameter = Parameter::decimal(
     "writers",
@@ -266,7 +266,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the order of requests of a kind, which is its share of all requests.
+    /// Returns the order of requests of one kind of workers, which make their share of all
+    /// requests.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {

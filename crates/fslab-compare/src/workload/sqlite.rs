@@ -28,7 +28,7 @@ const SYNCHRONOUS: Parameter = Parameter::choice(
     &["full", "normal", "off"],
 );
 
-const ROWS: Parameter = Parameter::count("rows", "loaded rows", 50_000);
+const ROWS: Parameter = Parameter::count("rows", "number of loaded rows", 50_000);
 
 const TRANSACTIONS: Parameter =
     Parameter::count("transactions", "transactions, each changing one row and adding one", 1000);

@@ -97,7 +97,7 @@ fn comparing(directory: &Path, plan: &str) -> Command {
 fn missing_programs_are_noted_and_the_run_continues() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
-    // PostgreSQL is found where it is installed, even without PATH.
+    // PostgreSQL is found in its installation directory, even without PATH.
     let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
     let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
     let plan = plan(target.path(), &(tables.concat() + last));
@@ -319,7 +319,10 @@ fn wrong_parameters_of_applications_are_refused() {
         Plan::parse("test", &plan, Form::Full).unwrap_err().to_string()
     };
     for (keys, reason) in [
-        ("name = \"pgbench\"\nclients = 5\ntransactions = 2", "more clients than `transactions`"),
+        (
+            "name = \"pgbench\"\nclients = 5\ntransactions = 2",
+            "`clients`: must not exceed `transactions`",
+        ),
         ("name = \"pgbench\"\nbuffers = 10", "`buffers`: PostgreSQL needs at least 128 KiB"),
         ("name = \"git\"\ncommits = 1", "`commits`: must be at least 2"),
         ("name = \"sqlite\"\njournal = \"none\"", "must be one of rollback, wal"),

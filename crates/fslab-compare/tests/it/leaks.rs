@@ -109,7 +109,7 @@ impl Drop for Victim {
 }
 
 /// Starts a victim and waits until it has mounted everything and written samples. Then it is
-/// stopped, so that everything stays mounted until it is killed or continued.
+/// stopped, so that everything remains mounted until it is killed or continued.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])

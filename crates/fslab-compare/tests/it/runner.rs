@@ -299,8 +299,8 @@ cache = "as is"
 /// allowed. Reports use the last attempt.
 #[test]
 fn disturbed_blocks_are_marked_and_run_again() {
-    // Children of parallel tests count as this program's own time after they end. They may hide the
-    // load during a run.
+    // Children of parallel tests are counted as this program's own time after they end. They may
+    // hide the load during a run.
     const RUNS_MAX: usize = 8;
     let load = Load::start();
     let mut runs = (0..RUNS_MAX).map(|_| run_idle());

@@ -30,7 +30,8 @@ const MEMBERS: [(&str, u64, &[u8]); 10] = [
 /// The magic number of md's superblock.
 const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
 
-/// Md's older superblocks: their distance before the end of the device, rounded down to a multiple.
+/// Older superblocks of md: their distance from the end of the device, and the multiple to which
+/// their position is rounded down.
 const MD_AT_END: [(u64, u64); 2] = [(8 << 10, 4 << 10), (64 << 10, 64 << 10)];
 
 impl Signature {
