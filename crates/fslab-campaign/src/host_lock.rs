@@ -1,8 +1,8 @@
 //! The lock that lets each host run one share at a time, because two would disturb each other.
 //!
 //! The lock is flock(2) on a file in `/run/lock`, or in `/var/lock` if that is missing. The kernel
-//! drops it when its holder ends for any reason. Every user can open the file and so hold the lock:
-//! it keeps measurements apart and is not a security boundary.
+//! drops it when its holder ends for any reason. Every user can open the file and acquire the lock.
+//! So the lock only keeps measurements apart; it is not a security boundary.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};

@@ -36,7 +36,7 @@ pub struct ShareRun<'a> {
     pub allow_other_build: bool,
     /// The path of this host's list of devices.
     pub erasable: PathBuf,
-    /// The lock of this host, already taken.
+    /// The lock of this host, already acquired.
     pub lock: &'a HostLock,
     /// The command that repeats the run, for the report.
     pub command: String,

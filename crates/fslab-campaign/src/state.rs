@@ -43,7 +43,7 @@ pub struct BlockState {
 pub(crate) struct Counted {
     /// The index of the samples file among the attempts.
     pub file: usize,
-    /// The number of the file's attempt at the block.
+    /// The number of the attempt at the block, counted within the file.
     pub attempt: u32,
     /// The duration of the attempt.
     seconds: f64,

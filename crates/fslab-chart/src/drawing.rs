@@ -46,7 +46,8 @@ impl Drawing {
         self.raw("</g>");
     }
 
-    /// Sets the title of the open group. Pointers that rest on it show it; screen readers read it.
+    /// Sets the title of the open group. It is shown when a pointer rests on the group, and screen
+    /// readers read it.
     pub fn title(&mut self, text: &str) {
         self.raw(&format!("<title>{}</title>", escape(text)));
     }

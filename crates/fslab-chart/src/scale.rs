@@ -87,8 +87,7 @@ impl Scale {
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {
-        // From the set with the most marks to the one with the fewest: the first that is not
-        // crowded.
+        // Tries the sets from the most to the fewest marks, and uses the first that is not crowded.
         let fine: &[f64] =
             &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let sets = [fine, &[1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];

@@ -117,7 +117,7 @@ impl Bootstrap {
     }
 }
 
-/// How far BCa shifts a quantile before the cut. The default does not shift it.
+/// The shift that BCa applies to a quantile before the cut. The default does not shift it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction {
     bias: f64,

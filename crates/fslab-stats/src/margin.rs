@@ -1,5 +1,5 @@
-//! Margins: the difference from its baseline up to which a target is judged as equal, or as fast
-//! enough.
+//! Margins. A margin is the largest difference from the baseline at which a target is judged equal,
+//! or fast enough.
 
 use std::collections::BTreeMap;
 use std::fmt;

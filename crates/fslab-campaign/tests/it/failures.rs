@@ -232,7 +232,7 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
     }
 }
 
-/// A listing may be older than the end of an attempt, with both names or only the old one.
+/// A listing may be older than the end of an attempt. It then shows both names or only the old one.
 #[test]
 fn attempt_listed_under_two_names_counts_once() {
     let scratch = tempfile::tempdir().unwrap();
