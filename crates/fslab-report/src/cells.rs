@@ -61,7 +61,7 @@ impl Cells {
     /// Checks that all chosen targets and workloads exist in a plan.
     ///
     /// # Errors
-    /// Reports the first unknown one and the most similar names.
+    /// Reports the first unknown name and the most similar names.
     pub fn check(&self, targets: &[&str], workloads: &[&str]) -> Result<()> {
         known("target", &self.targets, targets)?;
         known("workload", &self.workloads, workloads)

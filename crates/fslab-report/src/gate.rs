@@ -258,8 +258,8 @@ impl Report {
         Candidate { judgement, is_upper, to_limit: self.to_limit(row, against, limit) }
     }
 
-    /// Returns a row's ratio relative to a limit: the interval shows on which side of the limit it
-    /// is.
+    /// Returns a row's ratio relative to a limit. Its interval shows on which side of the limit the
+    /// ratio is.
     fn to_limit(&self, row: &Row, against: &Against, limit: f64) -> Option<RatioInterval> {
         against.ratio?;
         let of_machine = |machine: usize| -> Vec<(f64, f64)> {

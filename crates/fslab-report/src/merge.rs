@@ -221,8 +221,8 @@ fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
     samples.iter().filter(counts).copied().collect()
 }
 
-/// Returns how everything ended: `None` if the last session of a run has no end. With several runs,
-/// the least complete end is used.
+/// Returns the end of the comparison: `None` if the last session of a run has no end record. With
+/// several runs, the least complete end is used.
 fn end(records: &[Record]) -> Option<End> {
     let mut ends: Vec<(&str, Option<&End>)> = Vec::new();
     let mut current = None;

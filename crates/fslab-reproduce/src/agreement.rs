@@ -252,7 +252,7 @@ mod tests {
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
         check("% more", (14.4, 14.4), (0.80, 0.90), Differs);
-        // The interval contains the number and also no effect, or half and double of the number.
+        // The interval contains the number, but also 1 (no effect), or half and double the number.
         check("% more", (14.4, 14.4), (0.95, 1.20), NotDecided);
         check("times", (77.0, 77.0), (40.0, 160.0), NotDecided);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Differs);

@@ -132,7 +132,8 @@ pub struct Query {
     pub files: Vec<u64>,
     /// Smallest size of the sweep that is used.
     pub from_size: Option<u64>,
-    /// Which end of the figures the claim is about, if it is about one of them.
+    /// The end of the figures (smallest or largest) that the claim is about; `None` for all
+    /// figures.
     pub take: Option<Extreme>,
     /// The quantity of the samples.
     pub quantity: Quantity,

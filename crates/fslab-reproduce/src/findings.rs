@@ -71,7 +71,8 @@ pub struct Row {
     pub measured: String,
     /// The source of the figure.
     pub from: String,
-    /// Remarks that readers need: the pair failed later, or the run of the plan was aborted.
+    /// Remarks that readers need: the pair of target and workload failed later, or the run of the
+    /// plan was aborted.
     pub marks: Vec<String>,
 }
 

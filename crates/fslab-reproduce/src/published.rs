@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use fslab_report::significant;
 
-/// The figures with which the figures of a unit can be compared.
+/// The kind of comparison that the figures of a unit allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Figures of any machine, around 1: the quotient of two values.
@@ -21,7 +21,7 @@ pub enum Scale {
 pub struct Unit {
     /// Name as written after a number.
     pub name: &'static str,
-    /// The figures with which its figures can be compared.
+    /// The kind of comparison that its figures allow.
     pub scale: Scale,
     /// Base value of the figure 0: `0 % more` is a ratio of 1.
     origin: f64,

@@ -230,8 +230,8 @@ pub struct Cache {
     pub asked: CacheState,
     /// Whether everything was unmounted and mounted before.
     pub remounted: bool,
-    /// Whether, instead, the pages of all files were dropped before the phase, and none was left.
-    /// Blocks of directories may still be cached.
+    /// Whether the pages of all files were dropped before the phase, instead of a remount, and none
+    /// was left. Blocks of directories may still be cached.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evicted: bool,
     /// Whether the state is proven. A cold state needs a remount, no cached page of the device, no

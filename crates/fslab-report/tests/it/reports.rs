@@ -95,8 +95,8 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert_eq!(slow.operations, 20, "a sum covers both sizes");
 }
 
-/// Any target may be the baseline, and several at once. A target twice as slow one way is twice as
-/// fast the other way.
+/// Any target, or several targets at once, may be the baseline. A target twice as slow one way is
+/// twice as fast the other way.
 #[test]
 fn one_report_compares_against_several_baselines() {
     let records = records();
@@ -186,7 +186,8 @@ fn the_terminal_names_images_and_devices() {
     }
 }
 
-/// Makes a report by a margin; a margin in the plan and one given afterwards have the same effect.
+/// Makes a report that is judged by a margin; a margin in the plan and one given afterwards have
+/// the same effect.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();
     let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
