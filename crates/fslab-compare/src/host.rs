@@ -1,4 +1,4 @@
-//! The interface to the program that knows layers by name; this crate does not.
+//! The interface to the program that provides the layers. This crate does not know their names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

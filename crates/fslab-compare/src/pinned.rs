@@ -1,4 +1,5 @@
-//! Pins a comparison to given processors. Moves between processors would measure the scheduler.
+//! Pins a comparison to given processors. Otherwise, the scheduler's moves between processors would
+//! affect the measurement.
 
 use std::io;
 

@@ -146,7 +146,7 @@ impl TargetKind {
 pub struct ImagePlan {
     /// The kind of file system.
     pub kind: Base,
-    /// The block device to make it on, instead of an image.
+    /// The block device on which it is made, instead of an image.
     pub device: Option<DevicePlan>,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
@@ -272,7 +272,7 @@ impl Plan {
     /// Checks that the plan contains all targets and workloads of a choice of cells.
     ///
     /// # Errors
-    /// Reports the first missing one and the most similar existing name.
+    /// Reports the first missing target or workload, and the most similar existing name.
     pub fn check_cells(&self, cells: &Cells) -> Result<()> {
         let targets: Vec<_> = self.targets.iter().map(|target| &*target.name).collect();
         let workloads: Vec<_> = self.workloads.iter().map(|workload| &*workload.label).collect();

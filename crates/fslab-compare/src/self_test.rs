@@ -79,7 +79,7 @@ pub struct Found {
 /// Returns the plan: three copies of a target. The first is the baseline and the third is slowed.
 ///
 /// # Errors
-/// None, unless the plan's own text is wrong.
+/// Fails only if the plan's own text is wrong.
 pub fn plan(target: &TargetPlan, image_size: u64) -> Result<Plan> {
     let text = format!(
         "name = \"self-test\"\nnoise_floor = false\n[[target]]\nname = \"first\"\n\

@@ -83,7 +83,7 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
     Ok((MadeTarget { target, bound }, record))
 }
 
-/// Fails if an image is missing that the plan allows to be missing.
+/// Fails with [`Error::Missing`] if an image is missing and the plan allows that.
 fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
         && let Err(source) = std::fs::metadata(recorded)

@@ -1,4 +1,5 @@
-//! Worker processes: this program again, doing one part of a workload on a mounted target.
+//! Worker processes. Each runs this program again and does one part of a workload on a mounted
+//! target.
 //!
 //! The caller passes a task as JSON in an argument. The worker prepares, prints `ready`, waits for
 //! a line on its standard input, works and prints its measurements. These lines carry a mark, so

@@ -90,7 +90,8 @@ pub(super) fn targets(
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
-/// Returns the tables of `[[target]]`. A value that is not a list is later refused as a table.
+/// Returns the tables of `[[target]]`. A value that is not a list is treated as one table, which is
+/// refused later.
 fn list(raw: Spanned<DeValue<'_>>) -> Vec<Spanned<DeValue<'_>>> {
     let span = raw.span();
     match raw.into_inner() {

@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
         &self.interrupt
     }
 
-    /// Records the space that the files of the last phase take, in bytes.
+    /// Records the space that the files of the last phase occupy, in bytes.
     pub fn record_stored(&mut self, bytes: u64) {
         if let Some(sample) = self.samples.last_mut() {
             sample.stored_bytes = Some(bytes);

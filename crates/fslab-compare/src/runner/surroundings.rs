@@ -1,8 +1,8 @@
 //! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
-//! Each threshold is a judgement: below it, measurements vary more by themselves. Kernel threads
-//! work for the target and for others, which can't be distinguished. Their time is therefore not
-//! treated as foreign.
+//! Each threshold is a judgement: the normal variation of measurements hides smaller disturbances.
+//! Kernel threads work for the target and for others, which can't be distinguished. Their time is
+//! therefore not treated as foreign.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The time limit of a run: a target that hangs must not cost the others their samples.
 //!
 //! At the limit the run is asked to stop. A slow run stops between two operations. A run that waits
-//! for a file system in user space can't. After 2 seconds the FUSE connections below the work
-//! directory are aborted, and the waiting calls fail. Nothing can end a hanging file system of the
-//! kernel.
+//! for a file system in user space can't stop by itself. After 2 seconds the FUSE connections below
+//! the work directory are aborted, and the waiting calls fail. Nothing can end a hanging file
+//! system of the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -43,7 +43,8 @@ impl Watch {
     /// Ends the watch and returns the result of the run. A failure after the limit becomes an error
     /// that states the limit.
     pub fn end<T>(self, ran: Result<T>) -> Result<T> {
-        // If the thread has panicked, nothing receives this; joining the thread shows it.
+        // If the thread has panicked, nobody receives this message; joining the thread reports the
+        // panic.
         drop(self.end);
         let passed = self.thread.join().unwrap_or(false);
         match ran {

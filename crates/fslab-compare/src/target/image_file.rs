@@ -61,7 +61,7 @@ impl ImageFile {
         check_space(directory, size.saturating_sub(found.blocks() * 512))?;
         image.file.set_len(size).map_err(Error::file(path))?;
         match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, size) {
-            // On such a file system, writing allocates.
+            // On a file system without fallocate(2), writing allocates the blocks.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(image),
             Err(errno) => Err(image.failed(errno)),
         }
@@ -99,7 +99,7 @@ impl ImageFile {
             },
             None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
-        // Both may have replaced the file that was made here.
+        // Unpacking and copying may have replaced the file that was made here.
         let file = OpenOptions::new().read(true).write(true).open(path);
         image.file = file.map_err(Error::file(path))?;
         image.fill_gaps()?;

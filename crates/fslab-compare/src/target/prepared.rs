@@ -1,4 +1,4 @@
-//! The interface of a target to a run.
+//! The interface through which a run uses a target.
 
 use fslab_sys::block_counters::DeviceNumber;
 

@@ -105,7 +105,7 @@ pub(super) const CARGO_SPEC: Spec = Spec {
 
 struct Compile {
     name: &'static str,
-    /// The programs that a made tree needs.
+    /// The programs that a generated tree needs.
     needs: &'static [Needed],
     given: Option<PathBuf>,
     made: SourceTree,

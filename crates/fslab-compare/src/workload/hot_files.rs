@@ -2,7 +2,8 @@
 //!
 //! Smith and Seltzer (1997) used the files of an aged file system that were changed in its last 30
 //! days. A `list` contains their paths. `fslab age` writes such lists; `all` means all files of a
-//! target filled from a source. Without a list, a set of that size is made from the seed.
+//! target filled from a source. Without a list, a set of as many files as `files` is generated from
+//! the seed.
 
 use std::fs;
 use std::path::PathBuf;

@@ -132,7 +132,8 @@ fn archive_of_another_owner_is_unpacked_and_compared() {
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     assert_eq!(of_workload(&records, "untar").len(), 2);
-    // One name twice: after the second member is unpacked, the first one differs.
+    // The archive contains one name twice: after the second member is unpacked, the first one
+    // differs.
     std::fs::write(files.path().join("one"), "longer text").unwrap();
     let mut tar = Command::new("tar");
     tar.arg("-rf").arg(&archive).arg("-C").arg(files.path()).arg("one");

@@ -129,7 +129,8 @@ fn read_ahead_of_btrfs_is_its_own() {
     assert_eq!(truths["read-ahead-max"], Truth::Is(Value::Bytes(window)));
 }
 
-/// Asking with RWF_NOWAIT whether pages are cached reads them in; the prober's method does not.
+/// A query with RWF_NOWAIT whether pages are cached reads the pages in; the prober's method does
+/// not.
 #[test]
 fn looking_at_the_cache_does_not_change_it() {
     if !can_mount("looking_at_the_cache_does_not_change_it") {

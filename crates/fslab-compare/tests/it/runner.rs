@@ -109,8 +109,9 @@ impl Observer for StopAt {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// A run is interrupted in a block, cut in the middle of a line, and resumed. Each block is
-/// complete once, the cut one as a second attempt. The report equals that of an uninterrupted run.
+/// A run is interrupted in a block, its samples file is cut in the middle of a line, and the run is
+/// resumed. Each block is complete once; the cut block is complete in its second attempt. The
+/// report equals that of an uninterrupted run.
 #[test]
 fn an_interrupted_run_is_resumed() {
     let directory = directory_on_disk();

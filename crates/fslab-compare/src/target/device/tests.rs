@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A loop device with a name in a made-up /dev/disk/by-id.
+/// A loop device with a name in a fake /dev/disk/by-id.
 struct Bench {
     around: Surroundings,
     plan: DevicePlan,
@@ -69,7 +69,7 @@ impl Bench {
         assert!(made.status.success(), "{made:?}");
     }
 
-    /// Makes a made-up directory of the device in sysfs.
+    /// Makes a fake sysfs directory for the device.
     fn fake_sysfs(&mut self) -> PathBuf {
         let sysfs = self.directory.path().join("sysfs");
         let number = self.device.device_number();

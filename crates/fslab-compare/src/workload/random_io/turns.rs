@@ -1,4 +1,4 @@
-//! The order and times of requests, shared by workers until the end.
+//! The order and due times of requests, shared by the workers.
 //!
 //! In a closed loop a request begins when the previous one has completed. A stalled target receives
 //! fewer requests meanwhile, and the stall is counted once. In an open loop each request is due at
