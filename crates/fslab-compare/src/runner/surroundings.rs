@@ -17,7 +17,7 @@ use fslab_report::sample::{Device, Sample};
 /// applies to time stolen by the hypervisor. The time must exceed two ticks, too.
 const PROCESSOR_SHARE: f64 = 0.05;
 
-/// The resolution of /proc/stat: two ticks of 10 ms.
+/// Two ticks of /proc/stat, whose resolution is 10 ms.
 const PROCESSOR_LEAST: Duration = Duration::from_millis(20);
 
 /// Foreign bytes per second on the disk of the image that mark a sample. The file system that
