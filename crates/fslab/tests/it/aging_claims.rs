@@ -224,12 +224,12 @@ fn an_image_of_another_policy_or_workload_fails_the_claim() {
     image("ffs-noswitch", "other.parquet");
     compared(&place, &format!("aged_workload = \"{hash}\""));
     let (agreement, sentence) = said(&place);
-    let expected = format!("is not of the workload {hash}");
+    let expected = format!("was not aged by the workload {hash}");
     assert!(agreement == "missing" && sentence.contains(&expected), "{sentence}");
 
     fs::copy(at("aged-ffs.zst"), at("aged-ffs-noswitch.zst")).unwrap();
     compared(&place, "");
     let (agreement, sentence) = said(&place);
-    let expected = "was not aged by the policy ffs-noswitch that `engine` names, but by ffs smart";
+    let expected = "was aged under the policy ffs smart, but `engine` requests ffs-noswitch";
     assert!(agreement == "missing" && sentence.contains(expected), "{sentence}");
 }
