@@ -2,8 +2,8 @@
 //!
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
 //! indirect blocks. A pointer of 0 is a hole; if it is in place of an indirect block, the hole
-//! covers that block's whole range. Pointers come from an untrusted image: each is checked before
-//! it is followed, and a walk is limited to the number of blocks in the file system.
+//! covers that block's whole range. Pointers come from an untrusted image, so each is checked
+//! before it is followed. A walk is limited to the number of blocks in the file system.
 
 use std::ops::Range;
 

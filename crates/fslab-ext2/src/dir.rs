@@ -13,8 +13,8 @@
 //! reports damage instead of overwriting data.
 //!
 //! Blocks are changed in an order that keeps every name present after each single change. A new
-//! leaf is written before the index entry that points to it; the index is written before the names
-//! are removed from the old leaf.
+//! leaf is written before the index entry that points to it. The index is written before names are
+//! removed from the old leaf.
 //!
 //! Unlike the kernel, this code merges leaves and shrinks directories in place.
 //!
@@ -186,8 +186,7 @@ pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Res
 /// Points a name to another inode.
 ///
 /// # Errors
-/// [`Error::Damaged`](crate::Error::Damaged) if the name is no longer at the position where it was
-/// found.
+/// [`Error::Damaged`] if the name is no longer at the position where it was found.
 pub fn replace<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,

@@ -31,11 +31,11 @@ pub enum Error {
     BadParameters(&'static str),
 }
 
-/// One flaw in an image, and where it is.
+/// One flaw in an image, with its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Damage {
-    /// Where it is.
+    /// The location.
     pub place: Place,
     /// The flaw.
     pub what: Flaw,
@@ -78,7 +78,7 @@ impl Error {
         Self::Damaged(Damage { place, what })
     }
 
-    /// Whether this is an errno, not damage, that the caller would get as `errno`.
+    /// Whether the error has this errno and is not damage.
     #[must_use]
     pub fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Vfs(error) if error.errno() == errno)

@@ -1,6 +1,6 @@
 //! Free blocks and inodes: counts are in memory, bitmaps in the cache.
 //!
-//! A freed block or inode must not be reused before the device records it as free; otherwise a
+//! A freed block or inode must not be reused before the device records it as free. Otherwise a
 //! power cut could leave two files sharing a block. Until then it is recorded in [`Freed`], and its
 //! bit remains set. [`Space::settle`] clears the bits once the device no longer refers to these
 //! blocks and inodes.
@@ -23,7 +23,7 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// When freed blocks and inodes may be used again.
+/// The time at which freed blocks and inodes may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reuse {
     /// After the device has recorded them as free. Safe against power cuts.

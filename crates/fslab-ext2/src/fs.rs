@@ -78,9 +78,9 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 /// An ext2 file system on a device.
 ///
 /// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
-/// `fsync`, `syncfs` and `shutdown`, and when much of it has gathered. If the options say so,
-/// closing a written file writes it too. For earlier writing, call `sync` at intervals. Between
-/// these writes the image on the device is consistent.
+/// `fsync`, `syncfs` and `shutdown`, and when much of it has gathered. If the options ask for it,
+/// closing a written file writes metadata too. For earlier writing, call `sync` at intervals.
+/// Between these writes the image on the device is consistent.
 ///
 /// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: a
 /// checker could not distinguish such blocks from damage.
@@ -110,8 +110,8 @@ impl Ext2 {
         self.volume.read()
     }
 
-    /// Makes all changes durable that returned before the call. Afterwards the image is marked
-    /// clean, unless removed files are still open.
+    /// Makes all changes durable whose calls returned before this call. Afterwards the image is
+    /// marked clean, unless removed files are still open.
     ///
     /// # Errors
     /// Errors of the device. The next call retries blocks that could not be written.

@@ -124,7 +124,7 @@ fn furnish(client: &Client<'_>) -> fslab_vfs::Result<()> {
     file.close()
 }
 
-/// Damages an image as the input says, and uses it. Every operation must end.
+/// Damages an image according to the input, and uses it. Every operation must end.
 ///
 /// # Errors
 /// Fails if the sample image can't be made.

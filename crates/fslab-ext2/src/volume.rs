@@ -26,7 +26,7 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};
 use crate::write_order::order::Order;
 
-/// How a file system is used.
+/// Options for using a file system.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
     /// Every change fails with `EROFS`, and nothing is written.

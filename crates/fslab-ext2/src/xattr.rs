@@ -191,7 +191,7 @@ impl Volume {
 
     /// Stores attributes that have been checked to fit. The block is stored first, because only
     /// this can fail. If an attribute `moved` from the block to the inode, the remaining ones are
-    /// written to a new block, which becomes valid together with the inode.
+    /// written to a new block. It becomes valid together with the inode.
     fn store_attributes(
         &mut self,
         inode: &mut Inode,

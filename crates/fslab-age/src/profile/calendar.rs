@@ -35,7 +35,8 @@ pub fn time_of_day(random: &mut Pcg64) -> u64 {
 }
 
 /// Returns the lifetime of a file that lives less than a day. For half of the files it is
-/// log-uniform from a tenth of a second to 30 seconds; for the others, from 30 seconds to 24 hours.
+/// log-uniform from a tenth of a second to 30 seconds. For the others it is log-uniform from there
+/// to 24 hours.
 pub fn short_life_ns(random: &mut Pcg64) -> u64 {
     let seconds = match random.random_bool(0.5) {
         true => log_uniform(random, LIFE_MIN_S, LIFE_MEDIAN_S),

@@ -2,8 +2,8 @@
 //!
 //! Long-lived files are created, changed and removed so that the utilisation follows the profile.
 //! Files that live less than a day provide the remaining operations and bytes of the day. Only
-//! files that existed at the beginning of a day are removed on it, so no operation depends on the
-//! time of another operation of that day.
+//! files that existed at the beginning of a day are removed on it. So the time of an operation does
+//! not depend on other operations of that day.
 
 use std::collections::HashSet;
 

@@ -27,7 +27,7 @@ impl FileLayout {
 
 /// Returns the layout of a file of `size` bytes; extents must be in logical order. Preallocated
 /// space past the end of the file is ignored. Blocks around a hole follow each other if they are
-/// adjacent on the device, or if their distance on the device equals the length of the hole.
+/// adjacent on the device, or if their distance equals the length of the hole.
 #[must_use]
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();

@@ -368,7 +368,7 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
 }
 
 /// Bugs that this test found: a kill before the first checkpoint was not detected; a directory was
-/// created again under its old name, because no checkpoint preceded its move.
+/// created again under its old name, as no checkpoint preceded its move.
 #[test]
 fn replay_killed_anywhere_resumes_to_the_same_tree() {
     let seed = seed();

@@ -241,8 +241,9 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
     }
 }
 
-/// On the modelled disk, files with one block more than an inode maps directly are read much slower
-/// with FFS, but only slightly slower with NoSwitch. Writing and reading take simulated time.
+/// On the modelled disk, FFS makes files slow to read that have one block more than an inode maps
+/// directly. With NoSwitch such files are read only slightly slower. Writing back and reading take
+/// modelled time.
 #[test]
 fn modelled_disk_shows_a_read_dip_at_13_blocks_only_with_ffs() {
     let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };

@@ -1,7 +1,8 @@
 //! The block or inode bitmap of a group, in a form that can be searched word by word.
 //!
-//! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches: one
-//! bit per word that is set if the word has a free bit, and an upper bound of the longest free run.
+//! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches. One
+//! has a bit per word, which is set if the word has a free bit; the other is an upper bound of the
+//! longest free run.
 
 use std::cell::Cell;
 use std::ops::Range;

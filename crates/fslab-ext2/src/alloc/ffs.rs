@@ -2,7 +2,7 @@
 //!
 //! A new directory is placed in the group with the fewest directories among those with enough free
 //! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. After the
-//! twelve direct blocks, and again after the blocks of each indirect block, the file continues in a
+//! twelve direct blocks, and again after the blocks of each indirect block, the file switches to a
 //! group with at least average free space. This keeps a single file from filling a group.
 
 use super::hash_search::hash_search;

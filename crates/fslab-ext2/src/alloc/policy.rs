@@ -149,10 +149,10 @@ impl FileState {
     }
 }
 
-/// Chooses new blocks for a cluster. Takes the first free run in the preferred group, at or after
-/// the block preferred for the cluster's first block; else the first free run in another group.
-/// `request` describes the cluster's first block; `old` contains the addresses of its first and
-/// last blocks. Updates the file state as if the cluster had been moved.
+/// Chooses new blocks for a cluster: the first free run in the preferred group, starting at the
+/// block preferred for the cluster's first block. If there is none, chooses the first free run in
+/// another group. `request` describes the cluster's first block; `old` contains the addresses of
+/// its first and last blocks. Updates the file state as if the cluster had been moved.
 ///
 /// # Errors
 /// Errors of reading a bitmap. The result is `None` if the cluster should not be moved.

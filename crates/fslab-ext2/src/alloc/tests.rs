@@ -219,7 +219,7 @@ fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
 #[test]
 fn ffs_leaves_a_group_with_less_than_average_free_space() {
     // At block 12, ffs searches for a group, starting with the inode's own. That group has twelve
-    // blocks less than the others, so it is below average.
+    // free blocks fewer than the others, so it is below average.
     let (volume, inode) = one_file("ffs", 12 + 256 + 256);
     assert_eq!(groups_of(&volume, inode), [0, 1, 2]);
     let first = volume.blocks(inode)[0];

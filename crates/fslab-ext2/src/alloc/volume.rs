@@ -198,8 +198,8 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // The simulated writer writes blocks one by one, so only the last one can have
-                    // later blocks after it.
+                    // The simulated writer writes blocks one by one, so later blocks can exist only
+                    // after the last one.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
@@ -507,7 +507,7 @@ impl File {
 
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
-    // A run may span two groups only if groups hold no metadata.
+    // A run may span two groups only if groups contain no metadata.
     let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
     let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });

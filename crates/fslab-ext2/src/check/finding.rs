@@ -163,7 +163,7 @@ pub struct Finding {
     pub block: Option<BlockNo>,
     /// A path to the inode, if one exists.
     pub path: Option<Vec<u8>>,
-    /// Whether e2fsck does not look for this problem or does not report it as an error.
+    /// Whether e2fsck does not search for this problem or does not report it as an error.
     pub beyond_e2fsck: bool,
 }
 

@@ -290,7 +290,7 @@ fn check_counts(image: &mut Image, inode: &Inode, walk: &Walk) {
     let (size, end) = (inode.size, walk.end);
     let fits = match inode.kind {
         FileKind::Directory => size == end * block && end > 0,
-        // A file may end within its last block; later blocks would be preallocated.
+        // A file may end within or just before its last mapped block.
         _ => end == 0 || size >= (end - 1) * block,
     };
     let largest = image.geometry().size_max();

@@ -1,8 +1,8 @@
 //! Attaches files and directories without a name to `lost+found` as `#NUMBER`. Creates the
 //! directory if it is missing.
 //!
-//! The directory is converted to linear form and grows as needed. Its blocks are filled in order
-//! and a full block is not searched again. So each block is filled once, for any number of names.
+//! The directory is converted to linear form and grows as needed. Its blocks are filled in order,
+//! and full blocks are not searched again.
 
 use std::collections::HashSet;
 

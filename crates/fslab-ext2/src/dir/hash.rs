@@ -56,7 +56,7 @@ pub struct NameHash {
 
 impl NameHash {
     /// The highest possible major hash. The kernel uses the next value to mark the end of a
-    /// directory, so it maps names with that hash to this value; libext2fs does not.
+    /// directory. Therefore it maps names with that hash to this value; libext2fs does not.
     pub const LAST: u32 = 0xffff_fffc;
 }
 

@@ -3,8 +3,8 @@
 //! steps for all changes together instead of dependencies between individual changes.
 //! [`crate::write_order::closure`] writes a single file.
 //!
-//! 1. The superblock is no longer marked clean. Its orphan list begins with an inode that is on the
-//!    device and is not deleted in step 5.
+//! 1. The superblock is no longer marked clean. If its orphan list is not empty, it begins with an
+//!    inode that is on the device and is not deleted in step 5.
 //! 2. New blocks and pointers ([`Role::Map`]), which the device does not refer to yet.
 //! 3. Inodes, which refer to the blocks of step 2. Inodes that lose names or blocks wait until
 //!    step 5.

@@ -63,9 +63,9 @@ fn wrong_and_shared_pointers_are_repaired() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
-    // Damage the map of the other file: its block 0 becomes the first file's block, block 1 becomes
-    // invalid, block 2 is in the inode table, and block 3 equals block 4. Its indirect block
-    // becomes that of the first file.
+    // Damage the map of the other file: its block 0 becomes the first file's block, and block 1
+    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. Its indirect
+    // block becomes that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
     let mut indirect = [0; 4];
@@ -130,8 +130,9 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
 
 /// Seeds that found bugs:
 ///
-/// - 4024: the check counted blocks in an unused reserved inode. An indirect block was in the inode
-///   table, and repair wrote to its numbers as pointers until it overwrote the superblock.
+/// - 4024: an unused reserved inode had a block count. Also, an indirect block was in the inode
+///   table; repair changed numbers in the table as if they were pointers, until it overwrote the
+///   superblock.
 /// - 4012: a reserved inode had names, which must be ignored.
 /// - 4045: a reserved inode had a wrong size, which must be checked.
 /// - 4032: repair gave a symbolic link a second block.

@@ -156,7 +156,7 @@ impl Case {
     }
 }
 
-/// What is synced after an exchange.
+/// The target of the sync after an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Synced {
     Everything,

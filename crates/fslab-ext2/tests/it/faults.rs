@@ -1,5 +1,5 @@
-//! A failing device: what was made durable before is kept, and no call succeeds without making its
-//! changes durable.
+//! Tests a failing device: earlier durable data is kept, and a sync succeeds only if its data is
+//! durable.
 
 use fslab_ext2::check::check;
 use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};

@@ -100,7 +100,7 @@ fn missing_feature_flags_are_found_and_repaired() {
 }
 
 /// After damage, the pointer to an attribute block refers to another file's block. The word that is
-/// read as a count is then large, zero, or a valid count with an unknown number of attribute
+/// read as a count is then large, zero, or a valid count in a header with an unsupported number of
 /// blocks.
 #[test]
 fn deleting_an_inode_keeps_a_block_that_it_wrongly_claims() {

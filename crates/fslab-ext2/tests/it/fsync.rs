@@ -562,7 +562,7 @@ fn fsync_of_a_directory_removes_old_names_of_moved_files() {
 }
 
 /// A durable name is removed and created again. The device still has the old name in another block:
-/// the leaf was split in between, or a linear directory has room in an earlier block.
+/// the leaf was split in between, or an earlier block of a linear directory has room.
 #[test]
 fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;

@@ -1,5 +1,5 @@
-//! Compatibility with earlier versions. mkfs still makes the same bytes, and an image made by the
-//! first version can be read and changed, and is left clean.
+//! Compatibility with earlier versions. mkfs still makes the same bytes. An image of the first
+//! version can be read and changed, and is left clean.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -151,8 +151,8 @@ impl GeriatrixGenerator {
         self.ageing.volume_bytes as f64 * self.ageing.utilisation
     }
 
-    /// Performs one tick: creates a file until the volume is full, and later creates or removes a
-    /// file.
+    /// Performs one tick: creates a file while the volume is filled, and later creates or removes
+    /// one.
     fn step(&mut self) {
         let share = self.files.bytes() as f64 / self.wanted_bytes();
         if !self.populated {
