@@ -32,6 +32,6 @@ pub struct Rules {
     pub block_bytes: u64,
     /// Group size in bytes; `None` if unknown, in which case no file is counted as split.
     pub group_bytes: Option<u64>,
-    /// Size of the volume in bytes, if a map of it is wanted.
+    /// Size of the volume in bytes, if a map of it was requested.
     pub map_bytes: Option<u64>,
 }

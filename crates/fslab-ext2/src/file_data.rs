@@ -286,7 +286,7 @@ impl Volume {
     }
 }
 
-/// The part of a write that has not been written to the device yet.
+/// The unwritten part of a write.
 struct Batch<'a> {
     data: &'a [u8],
     /// Device offsets and ranges of the data; adjacent parts are merged.

@@ -78,9 +78,9 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 /// An ext2 file system on a device.
 ///
 /// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
-/// `fsync`, `syncfs` and `shutdown`, and when much of it has gathered. If the options ask for it,
-/// closing a written file writes metadata too. For earlier writing, call `sync` at intervals.
-/// Between these writes the image on the device is consistent.
+/// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. If the
+/// options ask for it, closing a written file writes metadata too. For earlier writing, call `sync`
+/// at intervals. Between these writes the image on the device is consistent.
 ///
 /// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: a
 /// checker could not distinguish such blocks from damage.
@@ -306,7 +306,7 @@ impl FileSystem for Ext2 {
         let Ok(no) = to_no(ino) else { return };
         let is_unused = self.volume.read().known.lock().forget(no, lookups);
         if let Err(error) = self.delete_if(is_unused, no) {
-            // No caller waits for this error; it has already been recorded that a check is due.
+            // No caller waits for this error; the need for a check has already been recorded.
             tracing::error!("inode {no} could not be deleted: {error}");
         }
     }

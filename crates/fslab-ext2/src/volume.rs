@@ -1,6 +1,6 @@
 //! A file system in use: its superblock, caches and free space, and its inodes by number.
 //!
-//! Reading takes `&self`, changing takes `&mut self`; the owner of a shared volume locks it. Names
+//! Reading needs `&self`, changing needs `&mut self`; the owner of a shared volume locks it. Names
 //! are in `namei`; handles and requests are handled in the module `fs`.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Imports snapshots from CSV files, which any program that lists files can write.
 //!
-//! The first line contains the names of the columns. `path` and `size` are required. Optional are
-//! `inode`, `kind` (d, f, l or o), `modified`, `changed`, `born` (seconds since 1970), `mode`
-//! (octal), `uid` and `gid`.
+//! The first line contains the names of the columns. `path` and `size` are required. These are
+//! optional: `inode`, `kind` (d, f, l or o), `modified`, `changed`, `born` (seconds since 1970),
+//! `mode` (octal), `uid` and `gid`.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -110,7 +110,7 @@ pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
 }
 
 /// Performs one step towards making room in the lowest index block of a path. It splits the lowest
-/// full node whose parent has room, or adds a level.
+/// full node whose parent has room, or adds a level if no parent has room.
 fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<()> {
     let frames = path.frames();
     match frames.iter().rposition(|frame| !is_full(blocks, frame)) {

@@ -17,8 +17,8 @@
 //! - A directory block is written as in memory, without names of inodes that are neither on the
 //!   device nor in the closure. It remains changed.
 //!
-//! Bitmaps and counts are not written, because a check can rebuild them. No block of the closure
-//! belongs to another file on the device, because freed blocks are not reused before a full flush.
+//! Bitmaps and counts are not written, because a check can rebuild them. On the device, no block of
+//! the closure belongs to another file, because freed blocks are not reused before a full flush.
 //!
 //! There is no closure if names or pointers were removed from one of its blocks, because other
 //! blocks must be written first. There is also none if a name may have replaced another. There is

@@ -45,7 +45,7 @@ fn indexed() -> Image {
     image
 }
 
-/// Makes such an image and overwrites bytes in the first block of the directory.
+/// Makes an image like [`indexed`], with bytes overwritten in the directory's first block.
 fn damaged(offset: u64, bytes: &[u8]) -> Image {
     let image = indexed();
     let output = std::process::Command::new("debugfs")

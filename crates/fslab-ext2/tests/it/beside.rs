@@ -163,7 +163,8 @@ enum Writer {
     Absent,
     /// Changes a hundredth of the other files and its own file, then syncs only its own file.
     Syncs,
-    /// Makes the same changes, but sleeps as long as the device's flushes take instead of syncing.
+    /// Makes the same changes, but sleeps for the duration of the device's flushes instead of
+    /// syncing.
     Changes,
     /// Changes only its own file and syncs it.
     SyncsOnly,

@@ -120,7 +120,7 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
 }
 
 /// Checks the state of a synced file on the device at all points after its fsync. Writes of other
-/// blocks may be in any order. `prepare` makes the durable state, `work` syncs a file.
+/// blocks may be in any order. `prepare` creates the durable state; `work` syncs a file.
 #[track_caller]
 fn survives(
     block: u32,

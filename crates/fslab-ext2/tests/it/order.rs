@@ -166,7 +166,7 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // The number of new names, and which of the old names are removed with them.
+    // The number of new names, and the remainder that selects the old names to remove with them.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();

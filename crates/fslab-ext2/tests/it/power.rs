@@ -225,7 +225,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![last]);
     }
 
-    /// Makes a new file, perhaps in a new directory.
+    /// Makes a new file, sometimes in a new directory.
     fn promise(&mut self, file: u32) {
         let bytes = self.bytes(70_000);
         let number = self.any_directory();

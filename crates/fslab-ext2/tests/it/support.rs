@@ -213,7 +213,7 @@ impl Image {
         self.device().write_at(place, bytes).unwrap();
     }
 
-    /// Returns whether e2fsck finds the image clean, and its output.
+    /// Returns whether e2fsck reports the image as clean, and its output.
     pub fn e2fsck(&self) -> (bool, String) {
         let mut command = Command::new("e2fsck");
         let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(self.path()).output();
