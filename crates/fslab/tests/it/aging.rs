@@ -489,7 +489,7 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let score = ["age", "score", "--chart", text(&chart), "--map", text(&map), text(&aged)];
     assert!(works(&score).contains("pieces so large"));
     assert!(std::fs::read_to_string(&chart).unwrap().contains("Layout score by size of files"));
-    assert!(std::fs::read_to_string(&map).unwrap().contains("dark where its files lie"));
+    assert!(std::fs::read_to_string(&map).unwrap().contains("dark cells contain files"));
 }
 
 #[test]
