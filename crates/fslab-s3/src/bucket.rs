@@ -146,7 +146,7 @@ impl Bucket {
             Err(failure) if failure.cause == Cause::NotFound => Ok(()),
             Err(failure) => Err(failure),
             Ok(answer) if error(&answer.body).is_some() => {
-                Err(Failure::wrong("the store answers success and an error at once"))
+                Err(Failure::wrong("the store reports success and an error in the same reply"))
             }
             Ok(_) => Ok(()),
         }
@@ -208,7 +208,7 @@ impl Bucket {
             Cause::NotFound => Failure::wrong(failure.to_string()),
             _ => failure,
         })?;
-        parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store answers no list"))
+        parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store's reply is not a list"))
     }
 
     /// Returns the key of an object relative to the prefix, or `None` for an object that was not
@@ -228,7 +228,9 @@ impl Bucket {
         let answer = self.transport.send(call)?;
         let begun: Option<BegunUpload> = parse(&answer.body, "InitiateMultipartUploadResult");
         let begun = begun.filter(|begun| !begun.upload_id.is_empty());
-        Ok(begun.ok_or_else(|| Failure::wrong("the store names no upload"))?.upload_id)
+        Ok(begun
+            .ok_or_else(|| Failure::wrong("the store's reply contains no upload ID"))?
+            .upload_id)
     }
 
     /// Starts sending a part. Parts are numbered from 1.
@@ -275,7 +277,8 @@ impl Bucket {
         if is(&answer.body, "CompleteMultipartUploadResult") {
             return Ok(());
         }
-        let told = error(&answer.body).map_or_else(|| "no outcome".to_owned(), |told| told.code);
+        let told = error(&answer.body)
+            .map_or_else(|| "no result in the reply".to_owned(), |told| told.code);
         let told: String = told.chars().take(80).collect();
         // The store may have completed the upload nevertheless.
         Err(Failure::wrong(format!("the store can't join the parts: {told}")).after(2))
@@ -326,13 +329,13 @@ impl Bucket {
 }
 
 fn endless() -> Failure {
-    Failure::wrong("the store answers a list that does not end")
+    Failure::wrong("the store returns an endless list")
 }
 
 fn tag_of(answer: &Answer) -> Result<Tag> {
     let tag = answer.headers.get(ETAG).filter(|tag| !tag.is_empty()).cloned();
     let tag = tag.filter(|tag| tag.to_str().is_ok());
-    tag.map(Tag).ok_or_else(|| Failure::wrong("the store answers no ETag"))
+    tag.map(Tag).ok_or_else(|| Failure::wrong("the store's reply contains no ETag"))
 }
 
 fn text(value: &str) -> Result<HeaderValue> {

@@ -242,7 +242,9 @@ impl Lease {
                 return Ok(lease);
             }
         }
-        Err(Refused::Held("is being taken by others at this moment; try again".to_owned()))
+        Err(Refused::Held(
+            "is being acquired by another process at this moment; try again".to_owned(),
+        ))
     }
 
     fn begin(
@@ -262,7 +264,8 @@ impl Lease {
         let (weak, ended) = (Arc::downgrade(&lease), Arc::clone(&lease.ended));
         let thread = std::thread::Builder::new().name("fslab-s3-lease".to_owned());
         if let Err(error) = thread.spawn(move || keep_renewing(&weak, &ended, duration)) {
-            tracing::warn!(%error, "the lease is renewed only while something is written");
+            tracing::warn!(%error, "can't start the thread that renews the lease; only writes \
+                renew it");
         }
         lease
     }
@@ -290,7 +293,7 @@ impl Lease {
             |key: &&String| epoch_of(key).is_some_and(|(epoch, _)| epoch < self.session.epoch);
         for key in epochs.keys.iter().filter(is_earlier) {
             if let Err(failure) = self.bucket.delete(key) {
-                tracing::debug!("{key} stays for now: {failure}");
+                tracing::debug!("can't delete {key} for now: {failure}");
             }
         }
         Ok(())
@@ -378,7 +381,7 @@ impl Drop for Lease {
         if let Err(error) = self.renew(&mut state, false) {
             let seconds = self.duration.as_secs();
             tracing::warn!(
-                "the lease of an archive is not given back and ends in {seconds} s: {error}"
+                "can't release the lease of an archive; it expires in {seconds} s: {error}"
             );
         }
     }
@@ -400,7 +403,7 @@ fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: 
         drop(has_ended);
         let Some(lease) = lease.upgrade() else { return };
         if let Err(error) = lease.fence() {
-            tracing::warn!("the lease of an archive is not renewed: {error}");
+            tracing::warn!("can't renew the lease of an archive: {error}");
             if lease.why_lost().is_some() {
                 return;
             }
@@ -451,7 +454,7 @@ fn holder(found: &FoundLease) -> Option<LeaseText> {
 /// Claims the epoch after the last one. Returns `None` if another process claimed it.
 fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     let epoch = last.checked_add(1);
-    let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is no epoch"))?;
+    let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is too large"))?;
     let session = Session { epoch, nonce: random() };
     let text = format!("{session} {}\n", process::name());
     match bucket.put(&epoch_key(epoch), text.clone().into(), When::Absent) {

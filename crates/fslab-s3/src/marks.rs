@@ -74,7 +74,9 @@ impl Marks {
             match deleted.and_then(|()| bucket.delete(&mark_key(session, &object))) {
                 Ok(()) => {}
                 Err(failure) => {
-                    tracing::warn!("an object of an archive is deleted later: {failure}");
+                    tracing::warn!(
+                        "can't delete an object of an archive now; it is deleted later: {failure}"
+                    );
                     // A mark of this session counts for later sessions.
                     mark(bucket, lease.session(), &object)?;
                     left.insert(object);

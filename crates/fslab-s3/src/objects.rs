@@ -84,7 +84,7 @@ impl Objects {
                 Some(why) => Err(io::Error::new(ErrorKind::NotConnected, why)),
             },
             Right::Read => {
-                let what = "the archive is opened to read";
+                let what = "the archive is opened read-only";
                 Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, what))
             }
             Right::Refused(why) => Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, why.clone())),
@@ -197,7 +197,7 @@ impl Objects {
             self.bucket.delete(&place.key.to_string()).map_err(Failure::into_io)?;
             let mark = mark_key(lease.session(), &place.key);
             if let Err(failure) = self.bucket.delete(&mark) {
-                tracing::debug!("{mark} stays for now: {failure}");
+                tracing::debug!("can't delete {mark} for now: {failure}");
             }
         }
         Ok(())
@@ -223,8 +223,8 @@ impl Objects {
         let text = std::str::from_utf8(&found.bytes).unwrap_or_default();
         match toml::from_str::<ArchiveDescription>(text) {
             Ok(found) if found.id == self.description.id => Ok(()),
-            Ok(found) => Err(gone(format!("{} has archive {} now", self.label, found.id))),
-            Err(_) => Err(gone(format!("{} has another {DESCRIPTION} now", self.label))),
+            Ok(found) => Err(gone(format!("{} now contains archive {}", self.label, found.id))),
+            Err(_) => Err(gone(format!("{} now has another {DESCRIPTION}", self.label))),
         }
     }
 }

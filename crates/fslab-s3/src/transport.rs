@@ -232,7 +232,7 @@ impl Transport {
             pace.moved(piece.len());
             let room = max.saturating_sub(body.len());
             if piece.len() > room && excess == Excess::IsWrong {
-                let what = format!("the store answers more than {max} bytes");
+                let what = format!("the store returned more than {max} bytes");
                 return Err(Failure::wrong(what).transient());
             }
             body.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -253,7 +253,7 @@ impl Transport {
         let Range { start, length, whole } = range;
         let wrong = |what: String| Err(Failure::wrong(what).transient());
         if body.len() as u64 != length {
-            return wrong(format!("the store answers {} of {length} bytes", body.len()));
+            return wrong(format!("the store returned {} of {length} bytes", body.len()));
         }
         if status != StatusCode::PARTIAL_CONTENT {
             let is_whole = start == 0 && length == whole;
@@ -267,7 +267,7 @@ impl Transport {
             return Ok(());
         }
         let answered: String = answered.chars().take(80).collect();
-        wrong(format!("the store answers the range '{answered}' for '{wanted}'"))
+        wrong(format!("the store returned the range '{answered}' instead of '{wanted}'"))
     }
 }
 

@@ -52,7 +52,7 @@ impl Drop for Cleanup {
         self.others.drain(..).rev().for_each(|remove| remove());
         for path in self.paths.iter().rev() {
             if let Err(error) = remove(path) {
-                tracing::warn!("{}: was made, and can't be removed: {error}", path.display());
+                tracing::warn!("can't remove the new {} after a failure: {error}", path.display());
             }
         }
     }

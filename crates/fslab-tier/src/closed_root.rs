@@ -83,8 +83,8 @@ impl ClosedRoot {
             match written.and_then(|()| sync_root(lower)) {
                 Err(error) if takes_no_xattr(error.errno()) => {
                     tracing::warn!(
-                        "the tree's root takes no xattr ({error}): it stays open, and released \
-                         files read as zeros while the tree is not mounted"
+                        "the tree's root does not accept xattrs ({error}): it is not closed, so \
+                         released files read as zeros while the tree is not mounted"
                     );
                     return Ok(());
                 }

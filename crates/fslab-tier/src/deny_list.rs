@@ -100,7 +100,7 @@ impl Rule {
             return Ok(Self::Executable(glob.compile_matcher()));
         }
         if entry.is_empty() || entry.contains('/') {
-            return Err(format!("'{entry}' is no name of a program, and no path from the root"));
+            return Err(format!("'{entry}' is neither the name of a program nor an absolute path"));
         }
         Ok(Self::Name(kept(entry)))
     }

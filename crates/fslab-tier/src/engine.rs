@@ -328,7 +328,8 @@ pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Resu
             Err(Error::Refused { what: format!("the tree belongs to tier {found}, not to {tier}") })
         }
         None => Err(Error::Refused {
-            what: "the tree belongs to no tier; `fslab tier init` makes one".to_owned(),
+            what: "the tree does not belong to a tier; create one with `fslab tier init`"
+                .to_owned(),
         }),
     }
 }

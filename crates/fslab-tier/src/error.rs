@@ -115,8 +115,8 @@ pub enum Error {
     },
     /// Not enough archives can take a copy.
     #[error(
-        "archives needed: {wanted}, one for each copy; archives that can take one: \
-         {found}{}; attach another archive first (`fslab tier attach`)",
+        "archives needed: {wanted}, one for each copy; archives that accept a copy: {found}{}; \
+         attach another archive first (`fslab tier attach`)",
         for_now(unavailable)
     )]
     TooFewArchives {
@@ -129,8 +129,8 @@ pub enum Error {
     },
     /// The attached archives hold fewer copies than requested.
     #[error(
-        "{wanted} copies are asked for, and it has {found} in archives that are attached{}; \
-             `fslab tier scrub` makes others",
+        "{wanted} copies are required, but only {found} are in attached archives{}; make the \
+         others with `fslab tier scrub`",
         besides(missing)
     )]
     TooFewCopies {
@@ -142,7 +142,7 @@ pub enum Error {
         missing: Vec<String>,
     },
     /// No attached archive holds the data.
-    #[error("no archive that holds it is attached{}", besides(missing))]
+    #[error("no attached archive contains it{}", besides(missing))]
     NoCopy {
         /// Archives that hold it and are not attached.
         missing: Vec<String>,
@@ -178,7 +178,7 @@ pub enum Error {
     },
     /// A file is archived, but this could not be recorded in the catalogue.
     #[error(
-        "{path}: is archived, but the catalogue does not say so before the next start or scan: \
+        "{path}: is archived, but the catalogue does not record it until the next start or scan: \
          {source}"
     )]
     Uncatalogued {
@@ -218,7 +218,7 @@ pub enum Error {
     /// Another program moves the files of the tree.
     #[error(
         "the tree, or a directory above or below it, is in use by another fslab mount or command; \
-         end that first, or use the mount point"
+         stop that one first, or use the mount point"
     )]
     InUse,
     /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
@@ -231,7 +231,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A file is skipped because it belongs to another user.
-    #[error("{path}: belongs to another user; only root's tiers move others' files")]
+    #[error("{path}: belongs to another user; only root's tiers move other users' files")]
     Foreign {
         /// The file.
         path: String,
@@ -280,8 +280,8 @@ impl Error {
 fn besides(missing: &[String]) -> String {
     match missing {
         [] => String::new(),
-        [one] => format!(", as archive {one} is not"),
-        several => format!(", as archives {} are not", several.join(" and ")),
+        [one] => format!(", because archive {one} is not attached"),
+        several => format!(", because archives {} are not attached", several.join(" and ")),
     }
 }
 

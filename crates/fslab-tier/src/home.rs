@@ -118,20 +118,23 @@ impl TierDescription {
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
-            ("version", format!("version {} is not known to this fslab", self.version))
+            ("version", format!("version {} is not supported by this fslab", self.version))
         } else if self.copies == 0 {
-            ("copies", "copies is at least 1: bytes would go that no archive holds".to_owned())
+            ("copies", "copies must be at least 1; 0 would lose released bytes".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, and there are {archives} [[archive]] tables that take copies: make \
-                 it less, and attach archives with `fslab tier attach` before it is made more",
+                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce it, or \
+                 first attach archives with `fslab tier attach`",
                 self.copies
             );
             ("copies", what)
         } else if !(0..=ZSTD_LEVEL_MAX).contains(&self.zstd_level) {
-            ("zstd_level", format!("zstd_level is from 0, for none, to {ZSTD_LEVEL_MAX}"))
+            (
+                "zstd_level",
+                format!("zstd_level must be from 0 (no compression) to {ZSTD_LEVEL_MAX}"),
+            )
         } else if self.bundled_bytes > BUNDLED_BYTES_MAX {
-            ("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned())
+            ("bundled_bytes", "bundled_bytes must be at most 1 MiB".to_owned())
         } else {
             return None;
         };
@@ -203,7 +206,7 @@ impl Home {
         check_number(wish.archives.len())?;
         if let Some(TreeMark { tier, home }) = mark_of(tree, around.marks)? {
             let home = String::from_utf8_lossy(&home).into_owned();
-            return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
+            return Err(refused(format!("the tree already belongs to tier {tier} ({home})")));
         }
         let tier = around.identities.make();
         let mut description = TierDescription { tier, ..wish.clone() };
@@ -237,7 +240,7 @@ impl Home {
         private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
         if path.join(SETTINGS).exists() {
-            return Err(refused(format!("{} is the home of a tier already", path.display())));
+            return Err(refused(format!("{} is already the home of a tier", path.display())));
         }
         Ok(Self { path, description, key: None })
     }
@@ -317,7 +320,7 @@ impl Home {
         let settings = path.join(SETTINGS);
         let text = fs::read_to_string(&settings).map_err(|error| match error.kind() {
             ErrorKind::NotFound => refused(format!(
-                "{} is no home of a tier; `fslab tier init` makes one",
+                "{} is not the home of a tier; create one with `fslab tier init`",
                 path.display()
             )),
             _ => Error::File { path: settings.clone(), source: error },
@@ -376,8 +379,8 @@ impl Home {
         if let Some(other) = self.description.attached_archives().find(is_alive) {
             let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
-                "{shown} is the same archive as {other}, which is in use: files may need what only \
-                 that one holds"
+                "{shown} is the same archive as {other}, which is in use: files may need objects \
+                 that only that copy contains"
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
@@ -441,7 +444,7 @@ impl Home {
     pub fn change_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         let mut known = self.description.archives.iter_mut();
         let known = known.find(|known| known.id == archive);
-        let unknown = || refused(format!("the home names no archive {archive}"));
+        let unknown = || refused(format!("tier.toml does not list archive {archive}"));
         known.ok_or_else(unknown)?.usage = usage;
         self.check_copies(self.description.copies, 0)
     }
@@ -480,11 +483,11 @@ impl Home {
         let marked = known.and_then(|()| marks.write_tree(tree, &mark));
         marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
-                refused("the tree belongs to another user, who may make a tier of it".to_owned())
+                refused("the tree belongs to another user; its owner can make it a tier".to_owned())
             }
             Errno::OPNOTSUPP if marks == Marks::Trusted => refused(
-                "the file system of the tree keeps no xattrs `trusted.`, by which root's tiers \
-                 tell where bytes are"
+                "the tree's file system does not support `trusted.` xattrs, in which root's tiers \
+                 record which bytes are offline"
                     .to_owned(),
             ),
             _ => Error::below(b"")(error),
@@ -655,7 +658,10 @@ impl Home {
         around: &Environment,
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {
-            refused("the tree's root takes no xattr: archives can't know it".to_owned())
+            refused(
+                "the tree's root does not accept xattrs: archives can't identify the tree"
+                    .to_owned(),
+            )
         })?;
         archive.take_over(self.description.tier, &writer)
     }
@@ -668,7 +674,7 @@ impl Home {
         }
         let path = path.display();
         tracing::warn!(
-            "catalogue {path}: is missing, and a new one knows of no file: run `fslab tier scan`"
+            "catalogue {path} is missing; a new, empty one is used: run `fslab tier scan`"
         );
     }
 }
@@ -685,7 +691,7 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
         return Ok(());
     }
     Err(refused(format!(
-        "the tree has a home, {0}: name that with `--home {0}`, or move it away first",
+        "the tree already has the home {0}: use `--home {0}`, or move it away first",
         home.display()
     )))
 }
@@ -698,7 +704,7 @@ fn make_archive(archive: &ArchiveEntry, owner: Id) -> Result<Cleanup> {
 
 fn check_copies(copies: usize, found: usize) -> Result<()> {
     match copies {
-        0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
+        0 => Err(refused("a tier needs at least one copy of each archived file".to_owned())),
         wanted if wanted > found => {
             Err(Error::TooFewArchives { wanted, found, unavailable: Vec::new() })
         }
@@ -710,8 +716,8 @@ fn check_number(archives: usize) -> Result<()> {
     match archives {
         0..=COPIES_MAX => Ok(()),
         _ => Err(refused(format!(
-            "a tier has at most {COPIES_MAX} archives, detached ones included: take those out of \
-             tier.toml that hold no copy"
+            "a tier has at most {COPIES_MAX} archives, including detached ones; remove archives \
+             without copies from tier.toml"
         ))),
     }
 }

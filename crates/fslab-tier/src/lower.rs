@@ -280,7 +280,7 @@ pub(crate) fn with_leave<T>(
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if let Err(error) = self.fs.release(&self.request(), self.ino, self.handle) {
-            tracing::warn!(%error, ino = self.ino.0, "closing a file below");
+            tracing::warn!(%error, ino = self.ino.0, "can't close a lower file");
         }
     }
 }

@@ -130,7 +130,7 @@ impl Poison {
     /// Returns whether a file of this size without offline blocks will get poison. It must be
     /// wanted, blocks must be shareable here, and a source must exist.
     pub fn is_ready(&self, size: u64) -> bool {
-        let said = |error: &fslab_vfs::Error| tracing::info!(%error, "no poison is made");
+        let said = |error: &fslab_vfs::Error| tracing::info!(%error, "can't create poison");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
@@ -172,7 +172,7 @@ impl Poison {
             Ok(true) => return Ok(0),
             Ok(false) => {}
             Err(error) if is_refusal(&error) => {
-                tracing::debug!(%error, "a partial last block is not shared");
+                tracing::debug!(%error, "can't share a partial last block");
             }
             Err(error) => return Err(error),
         }
@@ -348,7 +348,7 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if let Err(error) = self.fs.release(&own_request(), self.ino, self.handle) {
-            tracing::warn!(%error, "closing a source of poison");
+            tracing::warn!(%error, "can't close a source of poison");
         }
         self.fs.forget(self.ino, 1);
     }

@@ -45,8 +45,8 @@ pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();
         tracing::warn!(
-            "{shown} is open to others than its owner, and so is what the tier's files hold; close \
-             it: chmod go= {shown}"
+            "{shown} is accessible to users other than its owner, and so is the content of the \
+             tier's files; close it: chmod go= {shown}"
         );
     }
 }

@@ -120,14 +120,13 @@ impl Failure {
                  the store's own tools"
             }
             _ if status.is_redirection() => {
-                "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL to where the \
-                 bucket is"
+                "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL for this bucket"
             }
             _ => "",
         };
         // Keys are removed before the text is cut, because a part of a key is also secret.
         let words = shown(&access.scrubbed(&words));
-        let text = format!("the store at {} answers {words}{hint}", access.host());
+        let text = format!("the store at {} returned {words}{hint}", access.host());
         let mut failure = Self::new(cause, text);
         failure.is_transient = is_transient;
         failure.retry_after = retry_after(headers);

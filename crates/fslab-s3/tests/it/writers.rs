@@ -215,7 +215,7 @@ fn slow_init_changes_no_archive_that_was_made_meanwhile() {
     assert_eq!(other.id().unwrap(), Id([2; 16]));
     write(&*archive, files(1), b"hello").unwrap();
     let again = other.make(Id([3; 16]), TIER).unwrap_err().to_string();
-    assert!(again.contains("is an archive already"), "{again}");
+    assert!(again.contains("is already an archive"), "{again}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn archive_of_another_tier_or_kind_is_refused() {
     assert!(error.contains("belongs to tier 7777"), "{error}");
     let none = Place::new(world.store.port(), "nothing").unwrap();
     let error = none.open(TIER, None).err().unwrap().to_string();
-    assert!(error.ends_with("is no archive: it has no archive.toml"), "{error}");
+    assert!(error.ends_with("is not an archive: it has no archive.toml"), "{error}");
     world.store.put("taken/files/x", b"theirs".to_vec());
     let taken = Place::new(world.store.port(), "taken").unwrap();
     let error = taken.make(ARCHIVE, TIER).unwrap_err().to_string();

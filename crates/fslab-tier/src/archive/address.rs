@@ -42,13 +42,13 @@ impl ArchiveAddress {
         let Some(kind) = archive_kinds().find(|kind| kind.name == scheme) else {
             let known: Vec<_> = archive_kinds().map(|kind| kind.name).collect();
             let known = known.join(", ");
-            return Err(wrong(format!("no such kind of archive; known: {known}")));
+            return Err(wrong(format!("unknown kind of archive; known kinds: {known}")));
         };
         let location = decoded(location)
             .ok_or_else(|| wrong("each % must be followed by two hexadecimal digits".to_owned()))?;
         match location.as_slice() {
             [] => Err(wrong("nothing follows the scheme".to_owned())),
-            location if location.contains(&0) => Err(wrong("it holds a zero byte".to_owned())),
+            location if location.contains(&0) => Err(wrong("it contains a NUL byte".to_owned())),
             _ => Ok(Self { kind, location: OsString::from_vec(location) }),
         }
     }
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn wrong_urls_are_refused_in_one_line() {
         let cases = [
-            ("s3://x", "archive 's3://x': no such kind of archive; known: dir"),
-            ("DIR:/x", "archive 'DIR:/x': no such kind of archive; known: dir"),
+            ("s3://x", "archive 's3://x': unknown kind of archive; known kinds: dir"),
+            ("DIR:/x", "archive 'DIR:/x': unknown kind of archive; known kinds: dir"),
             ("dir:", "archive 'dir:': nothing follows the scheme"),
             ("dir:/%0", "archive 'dir:/%0': each % must be followed by two hexadecimal digits"),
             ("dir:/%+1", "archive 'dir:/%+1': each % must be followed by two hexadecimal digits"),
-            ("dir:/a%00b", "archive 'dir:/a%00b': it holds a zero byte"),
+            ("dir:/a%00b", "archive 'dir:/a%00b': it contains a NUL byte"),
         ];
         for (text, message) in cases {
             assert_eq!(parse(text).unwrap_err().to_string(), message);

@@ -283,7 +283,7 @@ impl Archive for TimeoutArchive {
             Ok(())
         });
         if let Err(error) = forgotten {
-            tracing::debug!(%error, "an archive that does not answer remembers a container");
+            tracing::debug!(%error, "can't close a container of an unresponsive archive");
         }
     }
 
@@ -314,7 +314,7 @@ struct TimedUpload {
 impl TimedUpload {
     fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
         self.calls.check()?;
-        let ended = || unavailable_error("an earlier call for the container failed or is late");
+        let ended = || unavailable_error("an earlier call for the container failed or timed out");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
     }
 
@@ -370,7 +370,8 @@ impl Drop for TimedUpload {
         if self.calls.why_late().is_some() {
             let removing = self.calls.workers.run(Box::new(move || drop(upload)));
             if let Err(error) = removing {
-                tracing::debug!(%error, "an unfinished container is removed at once");
+                tracing::debug!(%error, "can't remove an unfinished container in the background; \
+                    it is removed now");
             }
             return;
         }
@@ -379,7 +380,7 @@ impl Drop for TimedUpload {
             Ok(())
         });
         if let Err(error) = dropped {
-            tracing::debug!(%error, "an unfinished container is left to its archive");
+            tracing::debug!(%error, "an unfinished container is left in its archive");
         }
     }
 }

@@ -45,7 +45,7 @@ const INCOMING: &str = "incoming";
 
 pub(super) const SPEC: ArchiveKindSpec = ArchiveKindSpec {
     name: "dir",
-    help: "a directory of its own, on another disk or on NFS: dir:/mnt/archive, or the plain path",
+    help: "a separate directory, on another disk or on NFS: dir:/mnt/archive, or the plain path",
     local_path: |location| Some(location.into()),
     lock_file: |location| Some(Path::new(location).join(LEASE)),
     canonical: |location| {
@@ -104,12 +104,12 @@ impl DirectoryArchive {
             Ok(()) => sync_directory_of(root).map_err(Error::file(root))?,
         }
         if root.join(SETTINGS).exists() {
-            let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
+            let what = "is already an archive; attach it with `fslab tier attach`".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         let mut entries = fs::read_dir(root).map_err(Error::file(root))?;
         if entries.any(|entry| entry.map_or(true, |entry| entry.file_name() != "lost+found")) {
-            let what = "is not empty; an archive wants a directory of its own".to_owned();
+            let what = "is not empty; an archive needs its own directory".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         let settings = root.join(SETTINGS);
@@ -171,7 +171,8 @@ impl DirectoryArchive {
     /// Errors of the system.
     pub fn holder(root: &Path) -> Result<String> {
         let holder = writer_record::holder(root)?;
-        let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
+        let holder =
+            holder.unwrap_or_else(|| "has no record of the tree that writes to it".to_owned());
         let written = last_write(root).map_err(Error::file(root))?;
         // A clock that was set to before 1970 shows as 1970.
         let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -359,7 +360,7 @@ impl Archive for DirectoryArchive {
         if found.id == self.description.id {
             return Ok(());
         }
-        Err(not_here(format!("{} has archive {} now", self.label, found.id)))
+        Err(not_here(format!("{} now contains archive {}", self.label, found.id)))
     }
 
     fn begin(&self, (kind, container): Container) -> io::Result<Box<dyn Upload>> {
@@ -419,7 +420,8 @@ impl Archive for DirectoryArchive {
         // If the file can't be opened, its next reader gets the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-            tracing::debug!(%error, "{}: is read back from memory", container.1);
+            tracing::debug!(%error, "{}: can't drop the page cache; the file is read back from \
+                memory", container.1);
         }
     }
 
@@ -539,7 +541,8 @@ impl Drop for DirectoryUpload {
             && let Err(error) = self.remove()
         {
             let (root, left) = (self.root.display(), self.container);
-            tracing::warn!(%error, "{root}/{INCOMING}/{left} is left behind until the next start");
+            tracing::warn!(%error, "can't remove {root}/{INCOMING}/{left}; the next start removes \
+                it");
         }
     }
 }
@@ -633,7 +636,7 @@ mod tests {
         let third = read().unwrap_err().to_string();
         assert!(third.contains("being written by another fslab"), "{third}");
         let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]), None);
-        assert!(again.unwrap_err().to_string().contains("is an archive already"));
+        assert!(again.unwrap_err().to_string().contains("is already an archive"));
         drop(archive);
         let readers = [read().unwrap(), read().unwrap()];
         assert!(DirectoryArchive::open(&root, Id([2; 16])).is_err(), "it is being read");

@@ -64,10 +64,11 @@ impl EncryptedArchive {
         let length = plain_length(self.inner.length(container)?)?;
         let mut head = [0; HEAD_BYTES as usize];
         if self.inner.read(container, 0, &mut head)? != head.len() {
-            return Err(wrong("the archive answers fewer bytes than it holds"));
+            return Err(wrong("the archive returned fewer bytes than the container has"));
         }
         let head = SealRecord::read_from_bytes(&head).ok().filter(is_head);
-        let head = head.ok_or_else(|| wrong("an encrypted container has no whole head"))?;
+        let head =
+            head.ok_or_else(|| wrong("the head of an encrypted container is missing or damaged"))?;
         let opened = Opened { cipher: self.cipher(container, &head.salt), length };
         let opened = Arc::new(opened);
         self.opened.insert(container, Arc::clone(&opened));
@@ -111,7 +112,7 @@ impl EncryptedArchive {
         let end = ((chunks.end() + 1) * SEALED_BYTES).min(sealed_length(length) - HEAD_BYTES);
         let mut sealed = vec![0; (end - start) as usize];
         if self.inner.read(container, HEAD_BYTES + start, &mut sealed)? != sealed.len() {
-            return Err(wrong("the archive answers fewer bytes than it holds"));
+            return Err(wrong("the archive returned fewer bytes than the container has"));
         }
         Ok(sealed)
     }
@@ -119,11 +120,8 @@ impl EncryptedArchive {
 
 impl Opened {
     fn unseal(&self, number: u64, is_last: bool, chunk: &[u8]) -> io::Result<Vec<u8>> {
-        let refused = || {
-            wrong(
-                "a chunk is not what was written there with this key: it was damaged or exchanged",
-            )
-        };
+        let refused =
+            || wrong("a chunk was not written there with this key: it was damaged or exchanged");
         let (plain, tag) =
             chunk.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or_else(refused)?;
         let mut plain = plain.to_vec();
@@ -159,7 +157,7 @@ fn is_head(head: &SealRecord) -> bool {
 fn plain_length(sealed: u64) -> io::Result<u64> {
     let chunks = sealed.saturating_sub(HEAD_BYTES).div_ceil(SEALED_BYTES);
     let plain = sealed.checked_sub(HEAD_BYTES + chunks * TAG_BYTES).filter(|_| chunks > 0);
-    plain.ok_or_else(|| wrong("an encrypted container is cut off"))
+    plain.ok_or_else(|| wrong("an encrypted container is truncated"))
 }
 
 /// Returns the encrypted length of a container of `plain` bytes.
@@ -266,7 +264,7 @@ impl SealingUpload {
         let nonce = nonce(self.chunks, is_last);
         let sealed =
             self.cipher.encrypt_inout_detached(&nonce, b"", (&mut self.pending[..]).into());
-        let tag = sealed.map_err(|_same| wrong("a chunk is too long to be sealed"))?;
+        let tag = sealed.map_err(|_same| wrong("a chunk is too long to be encrypted"))?;
         self.inner.write(&self.pending)?;
         self.inner.write(&tag)?;
         self.pending.clear();

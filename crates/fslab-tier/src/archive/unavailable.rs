@@ -102,7 +102,7 @@ impl ReconnectingArchive {
             looking.0.look();
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "the archive {} is not looked for", self.shared.label);
+            tracing::warn!(%error, "can't look for the archive {}", self.shared.label);
             place.is_looked_for = false;
             return;
         }
@@ -158,7 +158,8 @@ impl Shared {
         let state = match (self.open)() {
             Ok(archive) if archive.id() == self.id => State::Here(archive),
             Ok(archive) => {
-                let why = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
+                let why =
+                    format!("{} contains archive {}, not {}", self.label, archive.id(), self.id);
                 unavailable(why, &*self.clock)
             }
             Err(error) => unavailable(error.to_string(), &*self.clock),
@@ -166,7 +167,7 @@ impl Shared {
         let is_back = matches!(state, State::Here(_));
         self.place.lock().state = state;
         if is_back {
-            tracing::warn!("the archive {} is there again", self.label);
+            tracing::warn!("the archive {} is available again", self.label);
             // Set after the state, so that a caller that sees it finds the archive.
             self.came_back.store(true, Ordering::SeqCst);
         }

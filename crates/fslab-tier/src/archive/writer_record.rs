@@ -67,8 +67,8 @@ impl WriterRecord {
             // previous openings.
             Err(error) => {
                 tracing::warn!(
-                    "the tree's root takes no xattr ({error}): the tree can't be told from a copy \
-                     of it"
+                    "the tree's root does not accept xattrs ({error}): the tree can't be \
+                     distinguished from a copy of it"
                 );
                 None
             }
@@ -114,7 +114,7 @@ impl WriterRecord {
     pub fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
         let [since, opened] = [*since, *opened].map(date);
-        format!("is held by {tree} on {host} since {since}, opened last at {opened}")
+        format!("is held by {tree} on {host} since {since}, last opened at {opened}")
     }
 
     /// Returns whether this tree, rather than a copy of it, was the last to open an archive.
@@ -155,17 +155,17 @@ impl FoundRecord {
             }
             Self::Tree(known) => known.told(),
             Self::Damaged => {
-                "has a damaged writer.toml, which names the tree that writes to it".to_owned()
+                "has a damaged writer.toml, which identifies the tree that writes to it".to_owned()
             }
             Self::Nothing if is_rebuilt && !is_fresh => {
-                "may be written by the tree that this one is made again of".to_owned()
+                "may still be written by the tree from which this one was rebuilt".to_owned()
             }
             Self::Nothing => return Ok(None),
         };
         let tree = shown(writer.and_then(|writer| writer.tree.as_deref()));
         Ok(Some(format!(
-            "{told}, and only read here; to have this tree write to it in the place of that one: \
-             fslab tier attach --take-over {tree} {name}"
+            "{told}; here it is read-only. To let this tree write to it instead: fslab tier attach \
+             --take-over {tree} {name}"
         )))
     }
 }

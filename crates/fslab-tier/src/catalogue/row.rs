@@ -83,7 +83,7 @@ impl ObjectRow {
     pub(super) fn decode(object: Id, bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut from = Cursor(bytes);
         if from.byte()? != VERSION {
-            return Err(Corrupt("a row is of another version"));
+            return Err(Corrupt("a row has an unknown version"));
         }
         let state = state_of(from.byte()?)?;
         let (file, inode, container) = (from.id()?, from.id()?, from.id()?);
@@ -104,5 +104,5 @@ fn state_of(number: u8) -> Result<ObjectState, Corrupt> {
     use ObjectState::{Live, Pending, Removed, Replaced};
     let all = [Pending, Live, Replaced, Removed];
     let state = all.into_iter().find(|state| *state as u8 == number);
-    state.ok_or(Corrupt("an object is in no known state"))
+    state.ok_or(Corrupt("an object has an unknown state"))
 }

@@ -117,12 +117,12 @@ impl Round<'_> {
         let wanted = wanted * BLOCK_BYTES;
         let others = match awaited {
             0 => String::new(),
-            _ => format!(", of which {awaited} are for files that are being recalled"),
+            _ => format!(", of which {awaited} are reserved for files that are being recalled"),
         };
         let path = shown(path);
         Err(Error::Refused {
             what: format!(
-                "{path}: recalling it takes {wanted} bytes, and the file system below has {free} \
+                "{path}: recalling it needs {wanted} bytes, and the lower file system has {free} \
                  free{others}; release other files first, or recall a part with --range"
             ),
         })

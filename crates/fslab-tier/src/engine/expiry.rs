@@ -110,7 +110,9 @@ impl Tier {
             };
             let unknown = self.scan_with_progress(request, unheard)?.unknown;
             if unknown > 0 {
-                tracing::warn!("{unknown} damaged files may name any object, which are kept");
+                tracing::warn!(
+                    "{unknown} damaged files may refer to any object, so all objects are kept"
+                );
             }
         }
         let _nobody_else = self.nobody_else(request)?;

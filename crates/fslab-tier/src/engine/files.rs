@@ -171,7 +171,8 @@ impl FileUse {
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still names recalled blocks as offline, so no data is lost.
-                tracing::warn!(%error, ino = self.file.ino.0, "recalls are forgotten");
+                tracing::warn!(%error, ino = self.file.ino.0, "can't record recalled blocks; they \
+                    will be recalled again");
                 self.tier.files.leave(self.file.ino, |_| true);
                 return;
             }
@@ -226,7 +227,7 @@ impl Tier {
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),
             Err(Unreadable::Corrupt(what)) => {
-                tracing::error!("{}: {what}; it can't be used", self.name(ino));
+                tracing::error!("{}: {what}; the file can't be used", self.name(ino));
                 return Ok(Loaded::Damaged);
             }
         };
@@ -240,8 +241,8 @@ impl Tier {
         let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
         if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
-                "{}: changed behind the mount while its bytes are in an archive, and the file \
-                 system below can't tell what was written: it can't be used",
+                "{}: changed without the mount while its bytes are in an archive, and the lower \
+                 file system can't report which bytes were written: the file can't be used",
                 self.name(ino)
             );
             return Ok(Loaded::Damaged);
@@ -282,8 +283,8 @@ impl Tier {
             return Loaded::Plain;
         }
         tracing::error!(
-            "{}: a copy of a file whose bytes are in an archive, made behind the mount; it can't \
-             be used",
+            "{}: is a copy, made without the mount, of a file whose bytes are in an archive; it \
+             can't be used",
             self.name(ino)
         );
         Loaded::Damaged

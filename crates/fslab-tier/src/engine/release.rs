@@ -275,7 +275,7 @@ impl Tier {
                     if is_first && is_refusal(&error) && !self.has_poison(state, runs)? =>
                 {
                     let name = self.name(state.ino);
-                    tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
+                    tracing::debug!(%error, "{name}: can't share blocks; makes holes instead");
                     // This is made durable before the file has its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
@@ -360,7 +360,7 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
 }
 
 fn changed_behind(path: &[u8]) -> Error {
-    not_now(path)("was changed behind the mount since it was archived")
+    not_now(path)("was changed without the mount after it was archived")
 }
 
 fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {

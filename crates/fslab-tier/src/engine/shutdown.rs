@@ -62,12 +62,14 @@ impl Tier {
         settled?;
         if !has_stopped || alone.is_none() {
             tracing::warn!(
-                "an archive holds the tier up; the next expiry will scan the tree first"
+                "an unresponsive archive delays the shutdown; the next expiry will scan the tree \
+                 first"
             );
             return Ok(());
         }
         if let Err(error) = self.catalogue.end_use() {
-            tracing::warn!(%error, "the next expiry will scan the tree first");
+            tracing::warn!(%error, "can't mark the catalogue as closed; the next expiry will scan \
+                the tree first");
         }
         Ok(())
     }

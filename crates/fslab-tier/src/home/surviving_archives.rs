@@ -44,8 +44,8 @@ impl SurvivingArchives {
             remains.add_named(address, keys, home, identities)?;
         }
         if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive says that it is encrypted: somebody may \
-                        have made a plain one of it; without --key it is taken as it is";
+            let what = "a key is given, but no archive is marked as encrypted: somebody may have \
+                replaced it by an unencrypted one; to use it anyway, omit --key";
             return Err(refused(what.to_owned()));
         }
         for known in home.iter().flat_map(|home| home.description.attached_archives()) {
@@ -58,7 +58,7 @@ impl SurvivingArchives {
             });
             match opened {
                 Ok(archive) => remains.archives.push(archive),
-                Err(error) => remains.problems.push(format!("an archive is left out: {error}")),
+                Err(error) => remains.problems.push(format!("an archive is skipped: {error}")),
             }
         }
         Ok(remains)
@@ -79,7 +79,7 @@ impl SurvivingArchives {
             return Err(refused("the archives belong to different tiers".to_owned()));
         }
         if found.encryption.is_none() && !keys.is_empty() {
-            tracing::warn!("{} is not encrypted: anybody may have made it", address.label());
+            tracing::warn!("{} is not encrypted: anybody could have created it", address.label());
         }
         let mut known = home.iter().flat_map(|home| &home.description.archives);
         let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());

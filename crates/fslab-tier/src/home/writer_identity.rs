@@ -70,7 +70,9 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Opt
         Ok(mark) => mark,
         // Users need their files even if there is no space, or no permission to write.
         Err(error) if takes_no_xattr(error.errno()) => {
-            tracing::warn!("the tree's root takes no xattr ({error}): archives can't know it");
+            tracing::warn!(
+                "the tree's root does not accept xattrs ({error}): archives can't identify the tree"
+            );
             return Ok(None);
         }
         Err(error) => return Err(Error::below(b"")(error)),

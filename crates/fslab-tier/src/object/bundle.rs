@@ -173,7 +173,7 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
 }
 
 fn no_sense(list: &ObjectReader) -> crate::Error {
-    list.damaged(Corrupt("the list of a bundle makes no sense"))
+    list.damaged(Corrupt("the list of a bundle is inconsistent"))
 }
 
 fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {
@@ -196,6 +196,8 @@ fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
     let length = read_tail(source, end)?.length.get();
     let least = size_of::<HeadRecord>() as u64;
     let start = end.checked_sub(length).filter(|_| length > least);
-    let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
+    let offset = start.ok_or_else(|| {
+        source.damaged(Corrupt("the recorded length of an object is not possible"))
+    })?;
     Ok(Location { container: source.container.1, offset, length })
 }

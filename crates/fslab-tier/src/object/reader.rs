@@ -102,7 +102,10 @@ impl<'a> Source<'a> {
         let read = self.archive.read(self.container, offset, &mut bytes);
         match read {
             Ok(count) if count == length => Ok(bytes),
-            Ok(_) => Err(self.damaged(Corrupt("the archive answers fewer bytes than it holds"))),
+            Ok(_) => {
+                Err(self
+                    .damaged(Corrupt("the archive returned fewer bytes than the container has")))
+            }
             Err(source) => Err(self.failed(source)),
         }
     }
@@ -144,7 +147,7 @@ impl ObjectReader {
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
         let damaged = |what| source.damaged(what);
         if tail.length.get() != location.length {
-            return Err(damaged(Corrupt("it has another length")));
+            return Err(damaged(Corrupt("its length differs from the recorded one")));
         }
         let head_bytes = source.read(location.offset, size_of::<HeadRecord>())?;
         let (heading, attributes_length) = parse_head(&head_bytes).map_err(damaged)?;
@@ -305,7 +308,7 @@ impl ObjectReader {
 
     fn entry(&self, number: u64) -> crate::Result<EntryRecord> {
         if number >= self.blocks {
-            return Err(self.damaged(Corrupt("it has fewer blocks")));
+            return Err(self.damaged(Corrupt("it has fewer blocks than expected")));
         }
         let page = self.page(number / PAGE_ENTRIES)?;
         let start = (number % PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
@@ -326,7 +329,7 @@ impl ObjectReader {
         let is_inside = end.is_some_and(|end| end <= self.table_offset);
         let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
         if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
-            return Err(Corrupt("its table makes no sense"));
+            return Err(Corrupt("its table is inconsistent"));
         }
         Ok(())
     }
@@ -354,9 +357,9 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
         FORM_ZSTD => {
             zstd::bulk::decompress(&stored, length).or(Err(Corrupt("a block can't be decoded")))?
         }
-        _ => return Err(Corrupt("a block is of no known form")),
+        _ => return Err(Corrupt("a block has an unknown encoding")),
     };
-    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has another length")) }
+    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has a wrong length")) }
 }
 
 /// Offsets in an object, checked.
@@ -367,14 +370,14 @@ struct Layout {
 
 impl Layout {
     fn new(tail: &TailRecord, heading: &Heading, attributes_length: u32) -> Result<Self> {
-        let wrong = Corrupt("its parts do not fit together");
+        let wrong = Corrupt("the sizes of its parts are inconsistent");
         let blocks = tail.blocks.get();
         if blocks != blocks_of(heading.size) {
-            return Err(Corrupt("its table has another number of blocks"));
+            return Err(Corrupt("its table has a wrong number of blocks"));
         }
         let pages = blocks.div_ceil(PAGE_ENTRIES);
         if pages > PAGES_MAX {
-            return Err(Corrupt("it is larger than this version takes"));
+            return Err(Corrupt("it is larger than this version supports"));
         }
         let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
         let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
@@ -412,7 +415,7 @@ pub(crate) fn hashes_place(
     let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
     let start = object.offset.saturating_add(tail.table_offset.get()).saturating_add(table);
     if tail.length.get() != object.length || start > place.start {
-        return Err(source.damaged(Corrupt("its parts do not fit together")));
+        return Err(source.damaged(Corrupt("the sizes of its parts are inconsistent")));
     }
     Ok(start..place.start)
 }
@@ -439,7 +442,7 @@ pub(super) fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailReco
     let tail = TailRecord::read_from_bytes(&bytes).ok();
     let tail = tail.filter(|tail| tail.magic == TAIL_MAGIC);
     let tail = tail.filter(|tail| tail.crc.get() == crc_of(tail.as_bytes()));
-    tail.ok_or_else(|| source.damaged(Corrupt("it has no whole tail")))
+    tail.ok_or_else(|| source.damaged(Corrupt("its tail is missing or damaged")))
 }
 
 pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
@@ -448,11 +451,11 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
         return Err(Corrupt("its head is damaged"));
     }
     if head.version != VERSION || head.block_log2 != BLOCK_LOG2 {
-        return Err(Corrupt("it is of a version that is not known"));
+        return Err(Corrupt("its version is unknown"));
     }
     let attributes_length = head.attributes_length.get();
     if head.size.get() > SIZE_MAX || attributes_length as usize > ATTRIBUTES_BYTES_MAX {
-        return Err(Corrupt("its head has numbers that are too large"));
+        return Err(Corrupt("its head contains numbers that are too large"));
     }
     let created = Timestamp {
         seconds: head.created_seconds.get(),

@@ -205,7 +205,7 @@ impl Policy {
             rules: rules?,
         };
         if policy.rules.is_empty() {
-            return Err(origin.wrong(None, "a policy has at least one [[rule]]".to_owned()));
+            return Err(origin.wrong(None, "a policy needs at least one [[rule]]".to_owned()));
         }
         Ok(policy)
     }
@@ -247,11 +247,11 @@ impl RawWatermarks {
         let share = |name, mark: &Spanned<f64>, most: f64, limit| {
             origin.read(mark, |mark| {
                 let is_right = (0.0..=most).contains(mark);
-                is_right.then_some(*mark).ok_or_else(|| format!("{name} is a share {limit}"))
+                is_right.then_some(*mark).ok_or_else(|| format!("{name} must be a share {limit}"))
             })
         };
         let high = share("high", &self.high, 1.0, "from 0 to 1")?;
-        let below = |name, mark| share(name, mark, high, "from 0 to what high says");
+        let below = |name, mark| share(name, mark, high, "from 0 to the value of high");
         let low = below("low", &self.low)?;
         let premigrate = self.premigrate.as_ref().map(|mark| below("premigrate", mark));
         Ok(Watermarks { high, low, premigrate: premigrate.transpose()?.unwrap_or(0.0) })
@@ -335,5 +335,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn bundled(text: &str) -> Result<u64, String> {
     let size = bytes(text)?;
     let is_small = size <= BUNDLED_BYTES_MAX;
-    is_small.then_some(size).ok_or_else(|| format!("'{text}': what is bundled is at most 1 MiB"))
+    is_small
+        .then_some(size)
+        .ok_or_else(|| format!("'{text}': bundled files can have at most 1 MiB"))
 }

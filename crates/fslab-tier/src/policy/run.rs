@@ -113,10 +113,13 @@ pub(crate) fn run(
 /// Returns the policy in the tier's home.
 fn usual(tier: &Tier) -> Result<Policy> {
     let path = tier.settings().policy.as_ref().ok_or_else(|| Error::Refused {
-        what: "the tier has no home with a policy: name one with --file".to_owned(),
+        what: "the tier has no home with a policy; give a policy with --file".to_owned(),
     })?;
     let rules = std::fs::read_to_string(path).map_err(|source| Error::Refused {
-        what: format!("can't read the policy {}: {source}; name one with --file", path.display()),
+        what: format!(
+            "can't read the policy {}: {source}; give another one with --file",
+            path.display()
+        ),
     })?;
     Policy::parse(&rules, &path.display().to_string())
 }
@@ -224,9 +227,9 @@ impl Run<'_> {
         }
         let Measured { released, freed, .. } = measured;
         let what = format!(
-            "released {released} bytes, and the file system below has {freed} more free: \
-             snapshots or reflinks may share the blocks, or other programs fill it; nothing more \
-             is released in this run"
+            "released {released} bytes, but the lower file system has only {freed} more free: \
+             snapshots or reflinks may share the blocks, or other programs may be filling it; this \
+             run releases no more files"
         );
         go_on((self.tell)(Event::Problem { what }))
     }

@@ -64,7 +64,8 @@ impl Met {
         }
         let state = tier.file_summary(place)?;
         if state.state == Residence::Damaged {
-            let why = "its mark is damaged or another file's; `fslab tier scan` says more";
+            let why = "its mark is damaged or belongs to another file; run `fslab tier scan` for \
+                details";
             return Err(Error::NotNow { path: shown(place.path), why });
         }
         let candidate = candidate(place, &state);

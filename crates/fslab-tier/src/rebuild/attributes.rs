@@ -25,7 +25,7 @@ impl Rebuilder<'_> {
             SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
         if let Err(error) = self.lower.setattr(&request, ino, None, &owner) {
             let path = shown(&attributes.path);
-            self.rebuilt.problems.push(format!("{path}: keeps another owner: {error}"));
+            self.rebuilt.problems.push(format!("{path}: can't set its owner: {error}"));
         }
         // Otherwise the permissions would give effect to access lists inherited from the directory.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
@@ -53,7 +53,7 @@ impl Rebuilder<'_> {
             return Cow::Borrowed(attributes);
         }
         let path = shown(&attributes.path);
-        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were left out"));
+        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were removed"));
         let mut believed = attributes.clone();
         believed.mode &= !SET_ID;
         believed.xattrs.retain(|xattr| !is_capability(xattr));
@@ -75,7 +75,9 @@ impl Rebuilder<'_> {
             if let Err(error) = set {
                 let path = shown(&attributes.path);
                 let name = name.display();
-                self.rebuilt.problems.push(format!("{path}: has no xattr {name}: {error}"));
+                self.rebuilt
+                    .problems
+                    .push(format!("{path}: can't restore the xattr {name}: {error}"));
             }
         }
     }
@@ -95,7 +97,10 @@ impl Rebuilder<'_> {
             match self.lower.removexattr(&request, ino, name) {
                 Err(error) if error.errno() != Errno::NODATA => {
                     let (path, name) = (shown(&attributes.path), name.display());
-                    let what = format!("{path}: has xattr {name}, which it had not: {error}");
+                    let what = format!(
+                        "{path}: can't remove the xattr {name}, which the archived file does not \
+                         have: {error}"
+                    );
                     self.rebuilt.problems.push(what);
                 }
                 _ => {}

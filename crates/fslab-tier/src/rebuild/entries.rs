@@ -140,9 +140,11 @@ impl Rebuilder<'_> {
         if entry.attributes.links > 1 {
             return self.make_link(first, path);
         }
-        let what = "is the version that is there already as";
+        let what = "not created, because its version already exists as";
         let (path, first) = (shown(path), shown(first));
-        self.rebuilt.problems.push(format!("{path}: {what} {first}; copy it if both are needed"));
+        self.rebuilt
+            .problems
+            .push(format!("{path}: {what} {first}; copy that file if both are needed"));
         Ok(())
     }
 
@@ -209,7 +211,7 @@ impl Rebuilder<'_> {
         let is_device =
             matches!(attributes.kind(), Some(FileKind::BlockDevice | FileKind::CharDevice));
         if is_device && !self.is_trusting {
-            self.rebuilt.left_out.push(format!("{}: a device was left out", shown(path)));
+            self.rebuilt.left_out.push(format!("{}: a device was skipped", shown(path)));
             return Ok(());
         }
         let (parent, name) = self.parent(path)?;

@@ -69,12 +69,12 @@ impl Rebuilder<'_> {
                 self.note(known.file, &known.version, &found.attr, path);
             }
             Ok(Some(known)) if !known.offline.is_empty() => {
-                self.tell_stub(path, "is a copy of a stub that was made in another place");
+                self.tell_stub(path, "is a stub that was copied from another file");
             }
             Ok(_) => {
                 let is_stub = marks.is_unbelieved_stub(&**self.lower, found.ino());
                 if is_stub.map_err(Error::below(path))? {
-                    self.tell_stub(path, "is a stub by a mark that root does not believe");
+                    self.tell_stub(path, "looks like a stub, but root does not trust its mark");
                 }
             }
             // Files of other users do not belong to this tier.

@@ -66,7 +66,8 @@ impl Rebuilder<'_> {
         let is_file = found.attr.kind == FileKind::Regular;
         let read = || self.around.marks.read(&**self.lower, found.ino());
         if is_file && !is_same && matches!(read(), Ok(None)) {
-            let why = "was there, and is not what was archived; remove it and rebuild again";
+            let why = "already exists and differs from the archived file; remove it and rebuild \
+                again";
             self.rebuilt.problems.push(format!("{}: {why}", shown(path)));
         }
     }

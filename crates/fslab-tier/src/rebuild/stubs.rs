@@ -58,7 +58,7 @@ impl Rebuilder<'_> {
 
     fn take_back(&self, parent: Ino, name: Name<'_>, path: &[u8]) {
         if let Err(error) = self.lower.unlink(&self.request(), parent, name) {
-            tracing::warn!(%error, "{}: half of it is left", shown(path));
+            tracing::warn!(%error, "{}: can't remove the incomplete file", shown(path));
         }
     }
 
@@ -86,7 +86,8 @@ impl Rebuilder<'_> {
         write(&residency)?;
         resize(version.size)?;
         if let Err(error) = self.put_poison(&residency, (ino, handle)) {
-            tracing::info!(%error, "{}: reads as zeros below", shown(&attributes.path));
+            tracing::info!(%error, "{}: can't write poison; it reads as zeros while the tree is \
+                not mounted", shown(&attributes.path));
             // Removes poison that may have been written to a part of it.
             resize(0)?;
             resize(version.size)?;

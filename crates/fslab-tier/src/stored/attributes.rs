@@ -133,13 +133,13 @@ impl Attributes {
     /// Rejects invalid paths. Archives are not trusted, and a path must not lead out of a tree.
     fn check(self) -> Result<Self> {
         if self.kind().is_none() {
-            return Err(Corrupt("a file is of no known kind"));
+            return Err(Corrupt("a file has an unknown type"));
         }
         let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
         let parts: Vec<_> = self.path.split(|byte| *byte == b'/').collect();
         let is_path = self.path.is_empty() || parts.iter().all(|part| is_name(part));
         if !is_path || self.path.contains(&0) || self.path.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            return Err(Corrupt("a path is none"));
+            return Err(Corrupt("a path is not valid"));
         }
         Ok(self)
     }
@@ -176,7 +176,7 @@ impl TreeEntry {
         let archived = match from.byte()? {
             0 => None,
             1 => Some((from.id()?, decode_version(&mut from)?)),
-            _ => return Err(Corrupt("an entry of a tree is of no known form")),
+            _ => return Err(Corrupt("an entry of a tree has an unknown format")),
         };
         from.end()?;
         Ok(Self { attributes, size, archived })

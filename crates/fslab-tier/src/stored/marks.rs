@@ -82,7 +82,11 @@ impl Marks {
             value => value?,
         };
         let Some(value) = value else { return Ok(None) };
-        self.check(fs, ino, "the residency of a file that belongs to another user")?;
+        self.check(
+            fs,
+            ino,
+            "its residency is not trusted, because the file belongs to another user",
+        )?;
         Ok(Some(Residency::decode(&value)?))
     }
 
@@ -154,7 +158,7 @@ impl Marks {
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
-        self.check(fs, Ino::ROOT, "its mark is one that another user can set")?;
+        self.check(fs, Ino::ROOT, "its mark is not trusted, because another user can set it")?;
         Ok(Some(residency::decode_tree(&value)?))
     }
 
@@ -196,8 +200,8 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
-                         these: ask as the user whose tier it is";
+const UNTRUSTED: &str = "its mark is one that ordinary users can set, so root does not trust it; \
+                         run this as the owner of the tier";
 
 /// Returns whether an xattr is one of a tier. The mount neither shows nor sets it.
 #[must_use]

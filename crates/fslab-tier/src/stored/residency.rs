@@ -134,7 +134,7 @@ impl Residency {
             .or(Err(Corrupt("the residency of a file is cut short")))?;
         let is_known = matches!(record.version, VERSION | VERSION_POISONED);
         if record.magic != RESIDENCY_MAGIC || !is_known {
-            return Err(Corrupt("the residency of a file is of a form that is not known"));
+            return Err(Corrupt("the residency of a file has an unknown format"));
         }
         if !is_sealed(value, size_of::<ResidencyRecord>()) {
             return Err(Corrupt("the residency of a file is damaged"));
@@ -142,7 +142,7 @@ impl Residency {
         let mut rest = Cursor(rest);
         let size = record.size.get();
         if size > SIZE_MAX || usize::from(record.copies) > COPIES_MAX {
-            return Err(Corrupt("the residency of a file has numbers that are too large"));
+            return Err(Corrupt("the residency of a file contains numbers that are too large"));
         }
         let copies = (0..record.copies).map(|_| rest.id()).collect::<Result<_, _>>()?;
         let offline = runs(&mut rest, record.runs.get(), blocks_of(size))?;
@@ -178,7 +178,7 @@ impl Residency {
 }
 
 fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt> {
-    let too_large = Corrupt("an offline run lies behind the end of its file");
+    let too_large = Corrupt("an offline run is past the end of its file");
     let (mut runs, mut behind) = (Runs::new(), 0_u64);
     for _ in 0..count {
         let start = behind.checked_add(rest.packed()?).ok_or(too_large)?;
@@ -254,7 +254,7 @@ pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
         TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
-        return Err(Corrupt("the mark of a tree is damaged or not known"));
+        return Err(Corrupt("the mark of a tree is damaged or has an unknown format"));
     }
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })
 }

@@ -137,7 +137,10 @@ fn damage_to_an_already_cached_head_is_detected() {
     assert!(Client::new(&*fs).contents(ino).unwrap() == contents());
     bench.archives[0].damage_at(at.container, 30);
     let refused = tier.release(ino, b"file", 0).unwrap_err().to_string();
-    assert!(refused.contains("archive a0") && refused.contains("no whole head"), "{refused}");
+    assert!(
+        refused.contains("archive a0") && refused.contains("head of an encrypted container"),
+        "{refused}"
+    );
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (1, &[][..]));
     assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);

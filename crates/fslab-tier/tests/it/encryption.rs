@@ -233,7 +233,7 @@ fn rebuild_with_a_key_requires_an_encrypted_archive() {
         Home::again(&of("again"), &MemFs::default(), &remains, &bench.around)
     };
     let refused = again(&[of("key")]).unwrap_err().to_string();
-    assert!(refused.contains("no archive says that it is encrypted"), "{refused}");
+    assert!(refused.contains("no archive is marked as encrypted"), "{refused}");
     again(&[]).unwrap();
 }
 

@@ -134,7 +134,8 @@ fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     Client::new(&*lower).file(Ino::ROOT, "file", b"").unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.files, report.kept), (1, 1), "{report:?}");
-    let why = "file: was there, and is not what was archived; remove it and rebuild again";
+    let why =
+        "file: already exists and differs from the archived file; remove it and rebuild again";
     assert_eq!(report.problems, [why]);
 }
 

@@ -148,7 +148,7 @@ fn refused_replacement_of_an_archive_changes_nothing() {
     assert!(refused(first, "new").contains("is not lost: it is still at"));
     assert!(refused(Id([9; 16]), "new").contains("the tier has no archive 0909"));
     fs::remove_dir_all(twofold.scratch.path().join("first")).unwrap();
-    assert!(refused(first, "second").contains("is an archive already; attach it with"));
+    assert!(refused(first, "second").contains("is already an archive; attach it with"));
     assert!(refused(first, "none/new").contains("is its disk mounted?"));
     assert!(!twofold.path("new").exists());
     assert_eq!(twofold.home.description, before);
@@ -187,7 +187,7 @@ fn missing_copies_are_made_from_archive_to_archive() {
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     let refused = |tier: &Arc<Tier>, ino| tier.release(ino, b"file3", 0).unwrap_err().to_string();
     let said = refused(&tier, ino);
-    assert!(said.contains("2 copies are asked for, and it has 1 in archives that are"), "{said}");
+    assert!(said.contains("2 copies are required, but only 1 are in attached archives"), "{said}");
 
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.made, scrubbed.short), (4, 0), "{scrubbed:?}");
@@ -255,7 +255,7 @@ fn copies_in_an_unattached_archive_are_reported() {
     move_away(&first.address.local_path().unwrap());
     let (tier, fs) = twofold.open();
     let (id, path) = (first.id, first.address.label());
-    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not looked at")];
+    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not checked")];
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
     assert_eq!(tier.scan(&own_request()).unwrap().missing, expected);
@@ -270,7 +270,7 @@ fn copies_in_an_unattached_archive_are_reported() {
     let ino = Client::new(&fs).lookup(Ino::ROOT, "file3").unwrap().ino;
     let said = tier.release(ino, b"file3", 0).unwrap_err().to_string();
     let expected =
-        format!("it has 1 in archives that are attached, as archive {id} ({path}) is not");
+        format!("1 are in attached archives, because archive {id} ({path}) is not attached");
     assert!(said.contains(&expected), "{said}");
 }
 
@@ -503,5 +503,5 @@ fn each_surviving_archive_is_read_with_its_own_key() {
     fs::remove_dir_all(of("two")).unwrap();
     DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier, None).unwrap();
     let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();
-    assert!(said.contains("is not encrypted, though a key is named for it"), "{said}");
+    assert!(said.contains("is not encrypted, although a key is given for it"), "{said}");
 }

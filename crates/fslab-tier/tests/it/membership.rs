@@ -190,7 +190,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let world = World::filled();
     let (tier, fs) = world.open();
     let refused = world.ask(&tier, "detach", "first").unwrap_err();
-    let expected = "4 versions have fewer than 1 copies in other archives than ";
+    let expected = "4 versions have fewer than 1 copies outside of ";
     let advice = "first: run `fslab tier drain` first";
     assert!(refused.starts_with(expected) && refused.ends_with(advice), "{refused}");
     assert_eq!(world.usages(), [Active, Active], "it is as before");
@@ -473,5 +473,5 @@ fn home_opens_no_detached_archive_and_needs_enough_active_ones() {
     assert!(text.contains("usage = \"detached\"") && !text.contains("active"), "{text}");
     fs::write(&settings, text.replace("copies = 1", "copies = 2")).unwrap();
     let refused = Home::read(&world.path("home")).unwrap_err().to_string();
-    assert!(refused.contains("there are 1 [[archive]] tables that take copies"), "{refused}");
+    assert!(refused.contains("only 1 [[archive]] tables accept copies"), "{refused}");
 }

@@ -177,7 +177,9 @@ fn missing_archive_directory_fails_lists_and_deletions() {
     }
     let other = Id([9; 16]);
     DirectoryArchive::init(&root, other, TIER, None).unwrap();
-    assert!(archive.check().unwrap_err().to_string().contains(&format!("has archive {other}")));
+    assert!(
+        archive.check().unwrap_err().to_string().contains(&format!("contains archive {other}"))
+    );
 }
 
 /// Returns what a scrub finds if the first of two copies is damaged, and the second copy's archive

@@ -140,7 +140,7 @@ fn different_archive_at_the_path_of_an_unavailable_one_is_refused() {
     hands.turn(LOOK_EVERY);
     assert!(!archive.look());
     let why = archive.why_unavailable().unwrap();
-    assert!(why.starts_with("a0 has archive 0909"), "{why}");
+    assert!(why.starts_with("a0 contains archive 0909"), "{why}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
-    assert!(refused.contains("can take one: 1; unavailable for now: 0101"), "{refused}");
+    assert!(refused.contains("accept a copy: 1; unavailable for now: 0101"), "{refused}");
     assert_eq!(late.containers(), [0, 0]);
     assert!(late.tier.catalogue().pending().unwrap().is_empty());
     late.comes();
@@ -269,7 +269,10 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
     let (late, ino) = Late::with_a_file(usual());
     let read = while_it_waits(&late, ino, |_| late.comes());
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
-    assert_eq!(late.tier.counts()[1], ("tier_failed_recalls", "blocks that no archive gave", 0));
+    assert_eq!(
+        late.tier.counts()[1],
+        ("tier_failed_recalls", "blocks that no archive could return", 0)
+    );
 }
 
 #[test]
@@ -568,7 +571,7 @@ fn recall_command_reports_unavailable_files_and_continues() {
         at_once(|request| execute(&going.tier, &command, request, tell)).unwrap();
         let Event::Problem { what } = &told[0] else { panic!("{told:?}") };
         assert!(
-            what.starts_with("file: no archive that holds it is attached, as archive"),
+            what.starts_with("file: no attached archive contains it, because archive"),
             "{what}"
         );
         assert!(matches!(&told[1..], [Event::Done { .. }]), "{told:?}");

@@ -125,12 +125,12 @@ fn invalid_settings_are_refused_with_a_line_number() {
     let path = home.join("tier.toml");
     let before = std::fs::read_to_string(&path).unwrap();
     for (key, value, said) in [
-        ("version", "9", "line 1: version 9 is not known"),
-        ("copies", "0", "line 3: copies is at least 1"),
-        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables that take copies"),
-        ("zstd_level", "20", "line 4: zstd_level is from 0, for none, to 19"),
-        ("zstd_level", "-1", "line 4: zstd_level is from 0"),
-        ("bundled_bytes", "2000000", "line 5: bundled_bytes is at most 1 MiB"),
+        ("version", "9", "line 1: version 9 is not supported"),
+        ("copies", "0", "line 3: copies must be at least 1"),
+        ("copies", "2", "line 3: copies is 2, but only 1 [[archive]] tables accept copies"),
+        ("zstd_level", "20", "line 4: zstd_level must be from 0 (no compression) to 19"),
+        ("zstd_level", "-1", "line 4: zstd_level must be from 0"),
+        ("bundled_bytes", "2000000", "line 5: bundled_bytes must be at most 1 MiB"),
     ] {
         let with = |line: &str| match line.split_once(" = ") {
             Some((name, _)) if name == key => format!("{key} = {value}\n"),
@@ -231,6 +231,6 @@ fn plain_path_of_an_earlier_home_is_read_literally() {
     }
     std::fs::write(&settings, text.replace(&url, "s3://x")).unwrap();
     let refused = Home::read(&of("home")).unwrap_err().to_string();
-    let told = "tier.toml, line 10: archive 's3://x': no such kind of archive; known: dir";
+    let told = "tier.toml, line 10: archive 's3://x': unknown kind of archive; known kinds: dir";
     assert!(refused.ends_with(told), "{refused}");
 }

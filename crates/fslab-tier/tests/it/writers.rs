@@ -271,7 +271,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     assert_eq!(written_by(&world, &second), None);
     world.take_over(&first).unwrap();
     let holder = ArchiveAddress::from(world.path("archive")).holder().unwrap();
-    for part in ["is held by ", ", opened last at ", ", last written to at "] {
+    for part in ["is held by ", ", last opened at ", ", last written to at "] {
         assert!(holder.contains(part), "{holder}");
     }
     assert!(written_by(&world, &second).is_some());
@@ -374,7 +374,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     Client::new(&*first.lower).removexattr(Ino::ROOT, &name).unwrap();
     let second = world.made_again("second");
     let (tier, tiered) = world.open(&second);
-    assert!(refusal(&tier).unwrap().contains("may be written by the tree"));
+    assert!(refusal(&tier).unwrap().contains("may still be written by the tree"));
     all_are_right(&tiered);
     tier.shutdown().unwrap();
     drop((tier, tiered));

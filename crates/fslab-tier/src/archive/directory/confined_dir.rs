@@ -53,7 +53,7 @@ impl ConfinedDir {
         let opened = self.resolve(Path::new(name), access | OFlags::DIRECTORY);
         opened.map_err(|error| match error.kind() {
             ErrorKind::InvalidData | ErrorKind::NotADirectory => {
-                io::Error::new(ErrorKind::NotADirectory, format!("its `{name}` is no directory"))
+                io::Error::new(ErrorKind::NotADirectory, format!("its `{name}` is not a directory"))
             }
             _ => error,
         })
@@ -98,7 +98,7 @@ impl ConfinedDir {
         let file = self.file(Path::new(name))?;
         match file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)? as u64 {
             0..=TEXT_BYTES_MAX => Ok(text),
-            _ => Err(wrong("is too long for what it is")),
+            _ => Err(wrong("is too long")),
         }
     }
 
@@ -106,7 +106,7 @@ impl ConfinedDir {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
         match retry_on_intr(|| openat2(&self.0, path, flags, Mode::empty(), resolve)) {
-            Err(Errno::LOOP) => Err(wrong("a symbolic link is in its place")),
+            Err(Errno::LOOP) => Err(wrong("its path contains a symbolic link")),
             opened => Ok(opened?),
         }
     }
@@ -188,7 +188,7 @@ fn wants_name(error: &io::Error) -> bool {
 /// # Errors
 /// `InvalidData` if it is not.
 pub(super) fn regular(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is no file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is not a regular file")) }
 }
 
 fn wrong(what: &str) -> io::Error {

@@ -67,11 +67,14 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         // The previous record still names this tree, and the tree has recorded the opening in that
         // record.
         Err(Error::File { source, .. }) if known.is_some() => {
-            tracing::info!("{} can't say that it was opened: {source}", archive.display());
+            tracing::info!("can't record in {} that it was opened: {source}", archive.display());
             Ok(())
         }
         Err(Error::File { source, .. }) if is_full(&source) => {
-            tracing::warn!("{} can't say which tree writes to it: {source}", archive.display());
+            tracing::warn!(
+                "can't record in {} which tree writes to it: {source}",
+                archive.display()
+            );
             Ok(())
         }
         recorded => recorded,

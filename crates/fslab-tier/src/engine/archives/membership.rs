@@ -35,7 +35,10 @@ impl Tier {
             return;
         }
         if let Err(error) = self.start_movers(archives - movers) {
-            tracing::warn!("an unresponsive archive may delay recalls from others: {error}");
+            tracing::warn!(
+                "can't start more threads; an unresponsive archive may delay recalls from others: \
+                 {error}"
+            );
         }
     }
 
@@ -108,8 +111,8 @@ impl Tier {
         match self.is_in_doubt() {
             false => Ok(()),
             true => Err(Error::Refused {
-                what: "which objects files need is not known for certain: run `fslab tier scan`, \
-                       and repair what it reports"
+                what: "it is not certain which objects are needed: run `fslab tier scan`, and \
+                       repair the reported files"
                     .to_owned(),
             }),
         }
@@ -124,8 +127,8 @@ impl Tier {
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
-                "{only_there} versions have fewer than {copies} copies in other archives than \
-                 {name}: run `fslab tier drain` first"
+                "{only_there} versions have fewer than {copies} copies outside of {name}: run \
+                 `fslab tier drain` first"
             ));
         }
         let (this, others): (Vec<_>, Vec<_>) =

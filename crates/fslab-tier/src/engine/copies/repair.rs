@@ -142,7 +142,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
-    let what = Corrupt("no list of the bundle names what is in it");
+    let what = Corrupt("the bundle has no list that contains the object");
     Err(Error::damaged(archive.label(), container, what))
 }
 

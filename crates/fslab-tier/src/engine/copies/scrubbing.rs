@@ -416,7 +416,7 @@ impl Scrub<'_> {
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
-            self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
+            self.found.missing.push(format!("{error}; its remaining copies were not checked"));
         }
     }
 }
@@ -475,7 +475,7 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     let length =
         archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(list.damaged(Corrupt("it is longer than it was")));
+        return Err(list.damaged(Corrupt("its length has changed")));
     }
     Ok(list.version().root)
 }

@@ -32,7 +32,7 @@ impl Tier {
         let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
             check(&tree, request)?;
             let is_it = tree.version().root == root;
-            let what = Corrupt("what was written is not what is read back");
+            let what = Corrupt("the data read back differs from the written data");
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {

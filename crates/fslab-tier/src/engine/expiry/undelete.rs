@@ -27,7 +27,9 @@ impl Tier {
         let row =
             row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));
         let row = row.ok_or_else(|| Error::Refused {
-            what: format!("no version {object} was replaced or removed; see `fslab tier versions`"),
+            what: format!(
+                "version {object} was not replaced or removed; see `fslab tier versions`"
+            ),
         })?;
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });

@@ -25,7 +25,7 @@ impl Tier {
         let bytes: usize =
             attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes + path.len() + attributes.target.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            let why = "has more xattrs than an archive takes (512 KiB)";
+            let why = "has more xattrs than an archive accepts (512 KiB)";
             return Err(Error::NotNow { path: crate::error::shown(path), why });
         }
         Ok(attributes)

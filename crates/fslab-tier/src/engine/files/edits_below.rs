@@ -155,7 +155,10 @@ impl Tier {
         if !known.is_rewritten {
             return Ok(());
         }
-        tracing::warn!("{}: was written anew behind the mount, and stays so", self.name(ino));
+        tracing::warn!(
+            "{}: was rewritten without the mount; the new content is kept",
+            self.name(ino)
+        );
         let own = self.open_own(ino, true)?;
         own.sync()?;
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
@@ -238,7 +241,7 @@ impl Tier {
         let ask = || match has_hole(&*self.lower, &self.request()) {
             Ok(has_hole) => has_hole,
             Err(error) => {
-                tracing::info!(%error, "it can't be told whether the tree below shows holes");
+                tracing::info!(%error, "can't test whether the lower file system reports holes");
                 false
             }
         };

@@ -36,7 +36,7 @@ impl Tier {
         if truncates && let Err(error) = self.emptied(&mut state) {
             // The file is empty. Its xattr names blocks past the end, which are ignored.
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: what is known of it could not be kept");
+            tracing::warn!(%error, "{name}: can't write its residency");
         }
         if !state.is_resident() {
             opened.backing = None;
@@ -63,7 +63,7 @@ impl Tier {
         state.writers = state.writers.saturating_sub(usize::from(mode.writes()));
         if let Err(error) = self.unmark_untouched(&mut state) {
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: not changed, and will be archived again all the same");
+            tracing::warn!(%error, "{name}: was not changed, but will be archived again");
         }
     }
 

@@ -38,10 +38,11 @@ impl Tier {
     /// recalled again when they are read, because the kernel may have dropped them.
     fn forget_unsynced(&self, state: &mut FileState, error: &Error) {
         let name = self.name(state.ino);
-        tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
+        tracing::error!(%error, "{name}: could not be made durable: close the file and check its \
+            content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
+            tracing::error!(%error, "{name}: may show lost bytes until it is closed");
         }
         // With an unknown size the file can't be read either.
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);

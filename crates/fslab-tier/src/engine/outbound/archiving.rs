@@ -167,7 +167,7 @@ impl Tier {
             }
             let attr = self.attr_below(file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
-                return Err(not_now("is no regular file"));
+                return Err(not_now("is not a regular file"));
             }
             if !self.around.marks.are_believed(&attr) {
                 return Err(Error::Foreign { path: crate::error::shown(path) });
@@ -413,7 +413,7 @@ impl Tier {
         let removed =
             delete_from(archives, container).and_then(|()| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
-            tracing::warn!(%error, "an object that nobody needs is left to the next scan");
+            tracing::warn!(%error, "can't delete an unneeded object; the next scan deletes it");
         }
     }
 }
@@ -437,9 +437,9 @@ fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
     let data_bytes = attr.blocks.saturating_mul(SECTOR_BYTES) + offline.count() * BLOCK_BYTES;
     if blocks > PAGES_MAX * PAGE_ENTRIES {
-        Some("is larger than an archive takes (2 PiB)")
+        Some("is larger than an archive accepts (2 PiB)")
     } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(data_bytes) {
-        Some("has so many holes that what says where they are would be larger than what is not")
+        Some("has so many holes that its block table would be larger than its data")
     } else {
         None
     }

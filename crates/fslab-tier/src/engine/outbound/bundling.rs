@@ -54,7 +54,7 @@ impl Gathered {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
-        let why = "could not be archived by another name that it has";
+        let why = "could not be archived under another of its names";
         self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
             (true, _) => told(name, Ok(Archived::Before)),
             (_, true) => told(name, Err(crate::Error::busy(name, why))),
@@ -158,7 +158,7 @@ impl Archiver<'_> {
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
-            return Err(crate::Error::busy(path, "was replaced by another file meanwhile"));
+            return Err(crate::Error::busy(path, "was replaced by another file in the meantime"));
         }
         let Some(job) = self.tier.begin_job(ino, path, self.pace.request)? else {
             return Ok(Some(Archived::Before));
@@ -279,7 +279,7 @@ impl Tier {
         let places = rows.iter().map(|row| (row.version.object, row.version.location));
         let bundle = enclose(&heading, &places.collect::<Vec<_>>(), &objects)?;
         if bundle.len() as u64 > BUNDLE_BYTES_MAX {
-            let what = "too many bytes for one bundle, with what is kept beside them".to_owned();
+            let what = "too many bytes for one bundle, including its metadata".to_owned();
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;

@@ -86,7 +86,7 @@ impl Tier {
             if !self.are_enough_left(&failed) {
                 return Err(error);
             }
-            tracing::warn!("another archive takes the copy: {error}");
+            tracing::warn!("an archive failed; the copy is written to another one: {error}");
         }
     }
 

@@ -56,7 +56,7 @@ impl Tier {
                 Ok(done) => repacked += u64::from(done),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 // The bundle stays unchanged, with its needed objects.
-                Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
+                Err(error) => tracing::warn!("can't repack bundle {container}: {error}"),
             }
         }
         self.counters.add(Counter::RepackedBundles, repacked);
@@ -152,7 +152,7 @@ impl Tier {
             let reader = self.reader(archive, &old.version)?;
             if old.version.size > BUNDLED_BYTES_MAX {
                 let path = shown(&old.path);
-                let what = format!("{path}: too large for a bundle, as its archive has it");
+                let what = format!("{path}: its archived version is too large for a bundle");
                 return Err(Error::Refused { what });
             }
             let attributes = Attributes { path: old.path.clone(), ..reader.attributes().clone() };
@@ -216,7 +216,7 @@ impl Tier {
         let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
         moved.unwrap_or_else(|error| {
             let path = crate::error::shown(&row.path);
-            tracing::warn!("{path} stays in the bundle in which it is: {error}");
+            tracing::warn!("can't move {path} to a new bundle: {error}");
             false
         })
     }

@@ -62,7 +62,7 @@ impl Tier {
             let alone = self.lease(&mut state);
             // From here on the lease and the lock keep the file unchanged.
             if self.may_release(&state, path)?.object != object {
-                return Err(Error::busy(path, "was archived anew while archives were asked"));
+                return Err(Error::busy(path, "was archived again while its copies were checked"));
             }
             let error = match alone {
                 Ok(alone) => {
@@ -77,9 +77,9 @@ impl Tier {
                     sleep(pause);
                 }
                 (Errno::AGAIN, None) if self.can_lease() => {
-                    return Err(Error::busy(path, "is in use behind the mount"));
+                    return Err(Error::busy(path, "is open in the lower directory"));
                 }
-                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being run")),
+                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being executed")),
                 (errno, _) if is_lack(errno) => {
                     self.tell_of_no_leases(&error);
                     return Ok((state, None));
@@ -101,7 +101,7 @@ impl Tier {
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "no new file was leased")).is_ok()
+            leased.inspect_err(|error| tracing::info!(%error, "can't lease a new file")).is_ok()
         }
     }
 
@@ -109,8 +109,8 @@ impl Tier {
         if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "not every file below can be leased: a program that has one open since before the \
-                 mount, or mapped, finds zeros in it once it is released"
+                "not every lower file can be leased: a program that opened or mapped one before \
+                 the mount finds zeros in it after its release"
             );
         }
     }

@@ -34,8 +34,8 @@ const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 
-const MISSED: &str = "not everything that got another name while the tree was walked is in the \
-                      archived tree; archive it once more";
+const MISSED: &str = "entries that were renamed during the walk may be missing from the archived \
+                      tree; archive it once more";
 
 /// The result of archiving a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Tier {
             Ok(attributes) => attributes,
             Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(()),
             Err(error) => {
-                let problem = format!("{error}; the archived tree has it without xattrs");
+                let problem = format!("{error}; the archived tree contains it without xattrs");
                 entries.made.problems.push(problem);
                 if attr.kind == FileKind::Symlink {
                     return Ok(());
@@ -175,7 +175,7 @@ impl Tier {
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {
-                tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));
+                tracing::warn!("{}: {what}; the archived tree records no copy of it", shown(path));
                 Ok(None)
             }
         }
@@ -243,7 +243,7 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "versions may count as earlier than archived trees, which can't be read: {error}"
+                "can't read archived trees; new versions may be numbered before them: {error}"
             ),
         }
     }

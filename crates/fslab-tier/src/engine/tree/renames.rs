@@ -88,7 +88,7 @@ impl Tier {
             // The name was changed again, and that change notes the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a scan can't look at what got another name");
+                tracing::warn!(%error, "a scan can't check a renamed entry");
                 noted.has_gaps = true;
             }
         }
@@ -173,9 +173,9 @@ impl Tier {
 fn missed() -> Error {
     Error::Refused {
         what: format!(
-            "not every file was seen, so nothing is taken for unneeded: while the tree was \
-             scanned, more than {NOTED_MAX} files got other names, or one could not be found \
-             again; scan once more"
+            "not every file was seen, so no object is treated as unneeded: during the scan, more \
+             than {NOTED_MAX} files were renamed, or a renamed file could not be found again; scan \
+             once more"
         ),
     }
 }

@@ -166,8 +166,8 @@ impl Scan<'_> {
         self.found.is_overtaken = !tier.has_met_all(directories, self.request)?;
         if self.found.is_overtaken {
             tracing::warn!(
-                "files were moved, made or removed while the tree, which is not mounted, was \
-                 scanned: no object is taken for unneeded"
+                "files were moved, created or removed while the unmounted tree was scanned: no \
+                 object is treated as unneeded"
             );
         }
         Ok(skipped)
@@ -198,7 +198,7 @@ impl Scan<'_> {
         let Some((residency, before)) = self.residency_and_row(place)? else { return Ok(()) };
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
-                self.note_damaged(place, &"a copy of another file, made behind the mount");
+                self.note_damaged(place, &"a copy of another file, made without the mount");
                 // A stub on another inode can't be used. If a tree was moved, the stub is all that
                 // is left of its file. Its object is then kept as long as the stub exists. If the
                 // scan finds the file itself, the catalogue's row describes that file.

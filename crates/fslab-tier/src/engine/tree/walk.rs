@@ -142,6 +142,9 @@ impl Tier {
 
 /// Skips another user's directory with unknown contents.
 fn skip(path: &[u8], skipped: &mut u64) {
-    tracing::warn!("{}: is another user's and closed; what is in it is left alone", shown(path));
+    tracing::warn!(
+        "{}: belongs to another user and can't be read; its content is skipped",
+        shown(path)
+    );
     *skipped += 1;
 }
