@@ -3,8 +3,8 @@
 //! A writer claims the next *epoch* by creating an object that only one process can create. It then
 //! writes the lease on the condition that the lease has not changed since it was read. From then on
 //! every conditional write of the previous writer fails. Some results must not come from a former
-//! writer. Before such a result counts, the writer renews the lease (`fence`); if that succeeds, no
-//! other writer had taken over.
+//! writer. Before such a result is used, the writer renews the lease (`fence`); if that succeeds,
+//! no other writer had taken over.
 //!
 //! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
 //! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
@@ -142,7 +142,7 @@ impl Epochs {
     }
 }
 
-/// A request of a writer for the lease.
+/// A writer's request for the lease.
 pub struct Wish<'a> {
     /// The duration of the lease.
     pub lease: Duration,
@@ -183,7 +183,7 @@ pub struct Lease {
     state: Mutex<State>,
     /// The reason for the loss of the lease. Reading it does not wait for a renewal.
     lost: OnceLock<String>,
-    /// Tells the renewal thread to end.
+    /// Signals the renewal thread to end.
     ended: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -276,7 +276,7 @@ impl Lease {
     }
 
     /// Records that the leftovers of all earlier writers are resolved. From then on their marks and
-    /// epochs no longer count.
+    /// epochs are ignored.
     ///
     /// # Errors
     /// Fails if a request fails.
@@ -318,8 +318,8 @@ impl Lease {
         if own < state.covered {
             return Ok(());
         }
-        // A renewal can take minutes if the store is silent, so callers that waited for it start no
-        // other.
+        // A renewal can take minutes if the store is silent, so callers that waited for it do not
+        // start another one.
         if own < state.failed.0 {
             return Err(lost(&state.failed.1));
         }

@@ -1,11 +1,11 @@
 //! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
-//! If the file system below can share blocks between files, released blocks are replaced by shared
+//! If the lower file system can share blocks between files, released blocks are replaced by shared
 //! blocks of text that says what to do. The period of the text divides every sector. So bytes that
-//! a program wrote below can be distinguished from poison by comparison alone.
+//! a program wrote in the lower directory can be distinguished from poison by comparison.
 //!
 //! The text comes from nameless files, which exist as long as the engine that made them. Their
-//! blocks stay for as long as a released file shares them.
+//! blocks are kept as long as a released file shares them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,8 +42,8 @@ const USES_MAX: u64 = 16_384;
 const TAILS_MAX: u64 = 4096;
 const TAIL_DESCRIPTORS: u64 = 2;
 
-/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they
-/// count as changed. Programs write whole sectors more often than parts of one.
+/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they are
+/// treated as changed. Programs write whole sectors more often than parts of one.
 const COINCIDENCE_BYTES: usize = 8;
 
 /// Fills a buffer with the poison of an offset of a file.
@@ -139,7 +139,7 @@ impl Poison {
     /// block.
     ///
     /// # Errors
-    /// Errors of the file system below: see [`is_refusal`].
+    /// Errors of the lower file system: see [`is_refusal`].
     pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<u64> {
         let end = range.end.min(size);
         let (mut at, length) = (range.start, end.saturating_sub(range.start));

@@ -9,9 +9,9 @@
 //! DIRECTORY/trees/ID         containers of trees
 //! ```
 //!
-//! Invariant: a container with a name below `files` or `trees` is complete and durable. It is
-//! synced first and then renamed to this name, and its directory is synced before success is
-//! reported. Only its owner may access the archive.
+//! Invariant: a container with a name in `files` or `trees` is complete and durable. It is synced
+//! first and then renamed to this name, and its directory is synced before success is reported.
+//! Only its owner may access the archive.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -214,7 +214,7 @@ impl DirectoryArchive {
         }
     }
 
-    /// Removes the containers that were unfinished when their writer ended. Other files stay.
+    /// Removes the containers that were unfinished when their writer ended. Other files are kept.
     fn clear_incoming(&self) -> io::Result<()> {
         let incoming = ConfinedDir::at(&self.root)?.directory(INCOMING)?;
         for name in incoming.names()? {
@@ -268,7 +268,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Returns whether an error means that somebody else created files at the place.
+/// Returns whether an error means that somebody else created files there.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
@@ -414,7 +414,7 @@ impl Archive for DirectoryArchive {
         listed
     }
 
-    /// Also drops the kernel's cached pages. They may hold written bytes that never reached the
+    /// Also drops the kernel's cached pages. They may contain written bytes that never reached the
     /// disk.
     fn forget(&self, container: Container) {
         // If the file can't be opened, its next reader gets the error.
@@ -506,7 +506,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The process that made it may have been killed before this, or not be done yet.
+            // The process that created the directory may have been killed before it made it
+            // durable, or may not have done so yet.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;

@@ -38,7 +38,7 @@ pub struct ObjectReader {
     table_offset: u64,
     blocks: u64,
     page_hashes: Vec<u8>,
-    /// The page that was read last, checked.
+    /// The last page that was read, after its check.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 
@@ -57,7 +57,7 @@ impl BlockSum {
     }
 }
 
-/// All bytes of a small object, from an offset of its container on.
+/// All bytes of a small object, which begins at an offset of its container.
 struct Whole {
     offset: u64,
     bytes: Vec<u8>,
@@ -82,7 +82,7 @@ impl Whole {
     }
 }
 
-/// Reads from one archive and names it in errors.
+/// Reads from one archive, whose label is in the errors.
 pub(super) struct Source<'a> {
     pub(super) archive: &'a Arc<dyn Archive>,
     pub(super) container: Container,
@@ -132,7 +132,7 @@ impl ObjectReader {
         Ok(reader)
     }
 
-    /// Opens an object about which only its location is known.
+    /// Opens an object of which only the location is known.
     ///
     /// # Errors
     /// Errors of the archive, or damage to the object.
@@ -206,7 +206,7 @@ impl ObjectReader {
         }
     }
 
-    /// The archive that holds the object.
+    /// The archive that contains the object.
     pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
         &self.archive
     }
@@ -279,7 +279,7 @@ impl ObjectReader {
         Ok(BlockSum { length: entry.length.get() as usize, hash })
     }
 
-    /// Returns where a block lies in the container; an empty range for zeros.
+    /// Returns the range of a block in the container; an empty range for zeros.
     ///
     /// # Errors
     /// Like [`Self::block`].
@@ -289,7 +289,7 @@ impl ObjectReader {
         Ok(start..start + self.stored_bytes(number)?)
     }
 
-    /// Returns where the page of the table with the entry of a block lies.
+    /// Returns the range of the table's page with the entry of a block.
     pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
         let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
         let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
@@ -362,7 +362,7 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
     if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has a wrong length")) }
 }
 
-/// Offsets in an object, checked.
+/// Checked offsets in an object.
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,
@@ -390,18 +390,18 @@ impl Layout {
     }
 }
 
-/// Returns where the tail of an object lies in its container.
+/// Returns the range of an object's tail in its container.
 pub(crate) fn tail_place(object: Location) -> Range<u64> {
     let end = object.offset.saturating_add(object.length);
     end.saturating_sub(size_of::<TailRecord>() as u64)..end
 }
 
-/// Returns where the head of an object lies in its container.
+/// Returns the range of an object's head in its container.
 pub(crate) fn head_place(object: Location) -> Range<u64> {
     object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
 }
 
-/// Returns where the hashes of an object's table lie, according to its tail.
+/// Returns the range of the hashes of an object's table, according to its tail.
 ///
 /// # Errors
 /// Errors of the archive, or that the tail is damaged.
@@ -420,7 +420,7 @@ pub(crate) fn hashes_place(
     Ok(start..place.start)
 }
 
-/// Returns where an object's attributes lie, according to its head.
+/// Returns the range of an object's attributes, according to its head.
 ///
 /// # Errors
 /// Errors of the archive, or that the head is damaged.

@@ -1,12 +1,13 @@
 //! Runs a policy, or reports what it would do.
 //!
 //! Without watermarks there is one walk: each file is released as soon as it is archived. With
-//! watermarks, space comes before copies. Archived files are released first, the least recently
-//! used first, until enough is free. Then copies are made, and more is released if needed.
+//! watermarks, freeing space comes before making copies. Archived files are released first, the
+//! least recently used first, until enough is free. Then copies are made, and more is released if
+//! needed.
 //!
-//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], the files with several names, and
-//! those in use.
-//! If there are more candidates, the tree is walked again for the next ones.
+//! Memory is used for as many files as a bundle has or for [`CANDIDATES_MAX`], for files with
+//! several names, and for files in use. If there are more candidates, the tree is walked again for
+//! the next ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -52,13 +53,13 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Versions archived by this run have sequences above this.
+    /// Versions archived by this run have sequences greater than this.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,
     /// The measurement of freed space, if there are watermarks.
     freed: Option<Freed>,
-    /// Whether releases free nothing.
+    /// Whether releases free no space.
     is_in_vain: bool,
     has_walked: bool,
     /// Whether a file with copies only in another tree's archives was reported.

@@ -46,7 +46,7 @@ impl Late {
         Self { bench, hands, place, tier, fs }
     }
 
-    /// Makes one with a `file` in the first archive only.
+    /// Makes a tier with a `file` that only the first archive contains.
     fn with_a_file(settings: Settings) -> (Self, Ino) {
         let mut ino = Ino::ROOT;
         let late = Self::new(settings, |bench| {
@@ -83,7 +83,7 @@ impl Late {
     }
 }
 
-/// The place of an archive.
+/// The location of an archive, which can be made unavailable.
 #[derive(Default)]
 struct Place {
     is_there: AtomicBool,
@@ -123,7 +123,7 @@ fn archive_that_appears_later_is_used_without_remounting() {
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
     assert!(late.tier.archive_states().unwrap()[0].attached);
-    // It stays available, whatever is at its place.
+    // The archive remains available, whatever is at its location.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
     assert_eq!(late.tier.archives().len(), 2);
@@ -351,7 +351,7 @@ fn unavailable_archive_delays_no_other_recalls() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// Another recall takes the only thread that may serve the archive.
+/// Another recall occupies the only thread that may serve the archive.
 #[test]
 fn postponed_recall_is_queued_again_once_its_archive_is_back() {
     let settings = Settings { call_limit: Duration::MAX, ..usual() };

@@ -185,7 +185,8 @@ impl Tier {
         }
     }
 
-    /// Returns offline blocks that were edited below. Their contents are known only after a recall.
+    /// Returns offline blocks that were edited in the lower directory. Their contents are known
+    /// only after a recall.
     fn offline_with_data(
         &self,
         ino: Ino,
@@ -207,9 +208,9 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether a file needs no new copies. Copies in an unavailable archive count, since it is
-    /// expected to return. A copy in another tree's archive counts if the file has offline blocks,
-    /// since they would have to be recalled; a scrub copies them.
+    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, since it
+    /// is expected to return. A copy in another tree's archive is counted if the file has offline
+    /// blocks, since they would have to be recalled; a scrub copies them.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
@@ -332,7 +333,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns a block of the previous version, from an archive that holds it.
+    /// Returns a block of the previous version, from an archive that contains it.
     fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
@@ -430,8 +431,9 @@ pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: I
     deleted.into_iter().collect()
 }
 
-/// Returns why a file of this size can't be archived. Holes need no space, but the table that
-/// describes them does. Without a limit, a file of holes could fill disks and archives.
+/// Returns the reason why a file of this size can't be archived, if any. Holes need no space, but
+/// the table that describes them does. Without a limit, a file of holes could fill disks and
+/// archives.
 fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     let blocks = blocks_of(attr.size);
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
