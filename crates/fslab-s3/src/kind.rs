@@ -207,8 +207,8 @@ impl Store {
         Ok(marks.objects())
     }
 
-    /// Determines the rights of a tree. The right to write takes the lease and resolves the
-    /// leftovers of earlier writers.
+    /// Determines whether a tree may write or only read. The right to write takes the lease and
+    /// resolves the leftovers of earlier writers.
     fn right(
         &self,
         archive: Id,
@@ -265,7 +265,7 @@ impl Store {
     fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
         let begun = match self.bucket.begun_parts() {
             Ok(begun) => begun,
-            // Listing uploads needs a permission of its own.
+            // Listing uploads needs a separate permission.
             Err(failure) if [Cause::Unsupported, Cause::Denied].contains(&failure.cause) => {
                 tracing::warn!(
                     "{}: can't remove unfinished uploads, because the store does not list them: \

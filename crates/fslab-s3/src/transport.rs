@@ -1,7 +1,7 @@
 //! The only path to the store: signs requests, sends them, retries, and classifies the answers.
 //!
 //! Timeouts depend on progress: a request may take any time while bytes move. Redirects are not
-//! followed and no proxy is used, so signed requests reach only the named host.
+//! followed and no proxy is used, so signed requests reach only the given host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ pub struct Call {
     pub body: Bytes,
     /// The maximum size of the answer's body.
     pub answer_max: usize,
-    /// The range that must come back, if a part of an object is requested.
+    /// The range that must be returned, if a part of an object is requested.
     pub range: Option<Range>,
 }
 
@@ -85,7 +85,7 @@ pub struct Answer {
 pub struct Transport {
     client: reqwest::Client,
     access: Access,
-    /// How long a request may make no progress.
+    /// The time after which a request without progress fails.
     stall: Duration,
     /// Whether the last request was answered.
     answers: AtomicBool,
@@ -278,7 +278,7 @@ enum Excess {
     IsCut,
 }
 
-/// Returns a body that reports each piece that the connection takes.
+/// Returns a body that reports each piece that the connection accepts.
 fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     let pace = Arc::clone(pace);
     let pieces = (0..body.len().div_ceil(PIECE_BYTES)).map(move |number| {

@@ -54,7 +54,7 @@ impl ClosedRoot {
     /// Reads the present state of the root.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn of(lower: &dyn FileSystem, marks: Marks) -> Result<Self> {
         let attr = lower.getattr(&own_request(), Ino::ROOT, None)?;
         Ok(Self { marks, kept: Mutex::new(kept(lower, marks, &attr)?) })
@@ -63,7 +63,7 @@ impl ClosedRoot {
     /// Closes or opens the root durably before an engine works on the tree.
     ///
     /// # Errors
-    /// Errors of the file system below. A root that takes no xattr stays open with a warning.
+    /// Errors of the lower file system. A root that takes no xattr stays open with a warning.
     pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
         let root = Self::of(lower, marks)?;
         match treatment {
@@ -113,7 +113,7 @@ impl ClosedRoot {
     /// Closes an ordinary user's root after an engine has worked on the tree.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn leave(&self, lower: &dyn FileSystem) -> Result<()> {
         if self.marks == Marks::Trusted || self.kept.lock().is_none() {
             return Ok(());
@@ -140,7 +140,7 @@ impl ClosedRoot {
     /// Sets attributes of the root. If it is closed, a new mode changes the kept mode.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn set_attributes(
         &self,
         lower: &dyn FileSystem,
@@ -224,7 +224,7 @@ impl ClosedRoot {
 /// Opens the closed root of an ordinary user's tree to its owner before an engine works on it.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     if !is_closed_to_owner(tree, marks)? {
         return Ok(());
@@ -238,7 +238,7 @@ pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Closes the root of an ordinary user's tree that [`open_to_owner`] opened.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     let request = own_request();
     let attr = tree.getattr(&request, Ino::ROOT, None)?;
@@ -253,7 +253,7 @@ pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Returns whether an engine can work on a tree only after [`open_to_owner`].
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
     let attr = tree.getattr(&own_request(), Ino::ROOT, None)?;
     let is_closed = marks != Marks::Trusted && attr.permissions.bits() & CHANGED == CLOSED;

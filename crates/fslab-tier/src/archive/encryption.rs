@@ -1,15 +1,16 @@
-//! An archive that is encrypted before the data leave this machine.
+//! An archive whose containers are encrypted before they leave this machine.
 //!
 //! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305. Its key is derived from the
 //! archive's key, the archive, the container and a salt. The nonce consists of the number of the
 //! chunk and whether it is the last. It never repeats, because each writing of a container has a
 //! key of its own.
 //!
-//! So the bytes that are read were written with this key, at this place of this container, and they
-//! are complete. Chunks that were changed, moved, cut off or copied from elsewhere are refused.
+//! So the bytes that are read were written with this key at this offset of this container, and they
+//! are complete. Chunks that were changed, moved, truncated or copied from elsewhere are refused.
 //!
 //! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable. In
-//! the head, which holds the salt, it makes the container unreadable: only another copy helps then.
+//! the head, which contains the salt, it makes the container unreadable; then only another copy can
+//! be used.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -226,7 +227,7 @@ impl Archive for EncryptedArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        // A container that was cut off is listed, and reading it fails.
+        // A truncated container is listed, and reading it fails.
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 

@@ -13,7 +13,7 @@ impl Tier {
     /// Pins or unpins a file.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(crate) fn set_pinned(&self, ino: Ino, is_pinned: bool) -> Result<()> {
         let (request, name) = (self.request(), OsStr::new(PIN_NAME));
         if is_pinned {

@@ -199,7 +199,7 @@ impl Tier {
     /// Requests the first offline blocks of a range without waiting for them; returns their number.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(crate) fn ask_in_advance(
         &self,
         file: &Arc<TieredFile>,

@@ -45,7 +45,7 @@ impl Tier {
     /// are given about one second, a background round and an expiry at most `STOP_TIMEOUT` each.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn shutdown(&self) -> Result<()> {
         self.lifecycle.is_ending.store(true, Ordering::SeqCst);
         let has_stopped = self.lifecycle.background.stop();

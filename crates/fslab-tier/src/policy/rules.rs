@@ -13,13 +13,13 @@ use toml::Spanned;
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
-/// The action of a rule, the least first.
+/// The action of a rule, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Do nothing.
     Keep,
-    /// Make copies; the bytes stay.
+    /// Make copies; the bytes are kept.
     Archive,
     /// Make copies; the bytes may be released.
     Release,
@@ -110,7 +110,7 @@ struct RawPolicy {
     watermarks: Option<RawWatermarks>,
     /// Files that changed within this time are skipped.
     settle: Option<Spanned<String>>,
-    /// Bytes that became resident within this time stay.
+    /// Bytes that became resident within this time are kept.
     stay: Option<Spanned<String>>,
     /// Files up to this size are bundled.
     bundle: Option<Spanned<String>>,
@@ -161,7 +161,8 @@ pub struct Watermarks {
     pub high: f64,
     /// Files are released until the file system is no fuller than this.
     pub low: f64,
-    /// Files are archived from this share on, so that they can be released at once when needed.
+    /// Files are archived if at least this share is used, so that they can be released at once when
+    /// needed.
     pub premigrate: f64,
 }
 

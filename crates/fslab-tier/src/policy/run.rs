@@ -156,7 +156,8 @@ impl Run<'_> {
         })
     }
 
-    /// Frees space above `high`, and archives files from `premigrate` on.
+    /// Frees space if more than `high` is used, and archives files if more than `premigrate` is
+    /// used.
     fn keep_below(&mut self, watermarks: Watermarks) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
         self.release_by_use(&|_, _, chosen| !chosen.needs_archiving())?;
@@ -167,7 +168,7 @@ impl Run<'_> {
             if chosen.needs_archiving() { run.archive(place, chosen) } else { Ok(()) }
         })?;
         if self.wanted == 0 {
-            // Archiving may have taken hours, in which other programs may have filled the free
+            // Archiving may have taken hours, during which other programs may have filled the free
             // space.
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
@@ -178,7 +179,7 @@ impl Run<'_> {
         })
     }
 
-    /// Releases files that fit, the least recently used first, until enough is free.
+    /// Releases suitable files, the least recently used first, until enough space is free.
     fn release_by_use(
         &mut self,
         fits: &dyn Fn(&Run<'_>, &WalkEntry<'_>, &Chosen) -> bool,
@@ -206,7 +207,7 @@ impl Run<'_> {
     fn release_some(&mut self, next: &[Candidate]) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
-                // Released bytes need not have become free space.
+                // Released bytes do not always become free space.
                 self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
@@ -217,7 +218,7 @@ impl Run<'_> {
         self.measure()
     }
 
-    /// Measures how much is still to be freed, and whether releases free anything.
+    /// Measures how much space is still to be freed, and whether releases free any.
     fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
@@ -240,8 +241,8 @@ impl Run<'_> {
     fn each_file(&mut self, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
-            // Bundles whose files have waited long enough are archived before each entry, whatever
-            // it is.
+            // Bundles whose files have waited long enough are archived before each entry of any
+            // kind.
             self.by_archiver(|archiver, told| archiver.finish_if_due(told))?;
             let chosen = place.and_then(|place| {
                 let chosen = met.choose(tier, &self.policy, &place)?;
@@ -261,7 +262,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Archives a file, now or in a bundle. Without watermarks it is then released, if it may be.
+    /// Archives a file, now or in a bundle. Without watermarks the file is then released, if that
+    /// is allowed.
     fn archive(&mut self, place: &WalkEntry<'_>, chosen: Chosen) -> Result<()> {
         if chosen.may_go() && self.policy.watermarks.is_none() {
             self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
@@ -274,7 +276,7 @@ impl Run<'_> {
         self.by_archiver(|archiver, told| archiver.archive(place, told))
     }
 
-    /// Returns why a file can't be archived, as far as that is known in advance.
+    /// Returns the reason why a file can't be archived, if it is known in advance.
     fn hindrance(&self, place: &WalkEntry<'_>) -> Option<Error> {
         let (_, may_be_written) = self.tier.openings(place.found.ino());
         if !self.tier.surroundings().marks.are_believed(&place.found.attr) {

@@ -116,7 +116,7 @@ impl Marks {
     /// Returns whether a file is a stub by an untrusted mark. Then its bytes are in no file here.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn is_unbelieved_stub(self, fs: &dyn FileSystem, ino: Ino) -> fslab_vfs::Result<bool> {
         if self != Self::Trusted {
             return Ok(false);
@@ -177,7 +177,7 @@ impl Marks {
     /// no valid count.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_open_epoch(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Option<u64>> {
         let value = get(fs, Ino::ROOT, self.choose(USES_NAMES))?;
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
@@ -186,7 +186,7 @@ impl Marks {
     /// Records this count durably.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write_open_epoch(self, fs: &dyn FileSystem, uses: u64) -> fslab_vfs::Result<()> {
         write_durably(fs, self.choose(USES_NAMES), &uses.to_le_bytes())
     }

@@ -1,4 +1,4 @@
-//! The residency of a file: an xattr on the file that is authoritative for where its bytes are.
+//! The residency of a file: an xattr that is the authority for the location of its bytes.
 
 use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,10 +11,10 @@ use super::format::{
 use crate::id::Id;
 use crate::runs::Runs;
 
-/// The place of an object in an archive.
+/// The location of an object in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The container that holds it, perhaps with other objects.
+    /// The container of the object, which may contain other objects.
     pub container: Id,
     /// Its offset in the container, in bytes.
     pub offset: u64,
@@ -25,13 +25,13 @@ pub struct Location {
 /// An archived version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The object that holds it.
+    /// The object that contains it.
     pub object: Id,
-    /// The place of the object, which is the same in each archive.
+    /// The location of the object, which is the same in each archive.
     pub location: Location,
     /// Size of the file in bytes.
     pub size: u64,
-    /// Rises with each version.
+    /// Increases with each version.
     pub sequence: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
@@ -42,7 +42,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Adds further archives with copies, up to the number that can be recorded.
+    /// Adds archives with copies, up to the number that can be recorded.
     #[must_use]
     pub fn with_copies(mut self, archives: &[Id]) -> Self {
         for archive in archives {
@@ -54,23 +54,23 @@ impl Version {
     }
 }
 
-/// The residency of a file: where its bytes are.
+/// The residency of a file: the location of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residency {
-    /// The tier it belongs to.
+    /// The tier that the file belongs to.
     pub tier: Id,
     /// The file.
     pub file: Id,
-    /// The inode this was written to.
+    /// The inode that this was written to.
     pub inode: Id,
     /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
     /// Blocks were being moved. The modification time below may not be that of the file.
     pub moving: bool,
-    /// Offline blocks hold poison below; otherwise they are holes.
+    /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,
-    /// When bytes were last recalled, or a program began to change the file, in seconds since 1970.
-    /// It is 0 if unknown.
+    /// The time of the last recall or of the last begin of a change by a program, in seconds since
+    /// 1970. It is 0 if unknown.
     pub touched_seconds: u32,
     /// The last archived version.
     pub version: Version,
@@ -119,7 +119,7 @@ impl Residency {
         (value.len() <= RESIDENCY_BYTES_MAX).then_some(value)
     }
 
-    /// Returns whether the file below contains poison, which requires an offline block.
+    /// Returns whether the lower file contains poison, which requires an offline block.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned && !self.offline.is_empty()
@@ -128,7 +128,7 @@ impl Residency {
     /// Decodes the value of the xattr.
     ///
     /// # Errors
-    /// Why the value is invalid.
+    /// The reason why the value is invalid.
     pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
         let (record, rest) = ResidencyRecord::read_from_prefix(value)
             .or(Err(Corrupt("the residency of a file is cut short")))?;
@@ -201,7 +201,8 @@ pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Writes a CRC of the whole value to the last four bytes of its record. They count as zero in it.
+/// Writes a CRC of the whole value to the last four bytes of its record. These four bytes are
+/// treated as zero in the CRC.
 fn seal(value: &mut [u8], record_bytes: usize) {
     value[record_bytes - 4..record_bytes].fill(0);
     let crc = crc32c::crc32c(value);
@@ -217,10 +218,10 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
 /// The residency of a file; `None` for a file that was never archived.
 pub type ReadResidency = Result<Option<Residency>, Unreadable>;
 
-/// Why a residency can't be read.
+/// The reason why a residency can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The file system below failed.
+    /// The lower file system failed.
     #[error(transparent)]
     Below(#[from] fslab_vfs::Error),
     /// The value is invalid.
@@ -231,7 +232,7 @@ pub enum Unreadable {
 /// The mark on the root of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeMark {
-    /// The tier it belongs to.
+    /// The tier that the tree belongs to.
     pub tier: Id,
     /// The path of that tier's home.
     pub home: Vec<u8>,
@@ -248,7 +249,7 @@ impl TreeMark {
 /// Decodes the mark of a tree.
 ///
 /// # Errors
-/// Why the mark is invalid.
+/// The reason why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) =
         TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
@@ -325,7 +326,7 @@ pub(crate) mod tests {
         assert_ne!(known.touched_seconds, example().touched_seconds);
     }
 
-    /// Only offline blocks can hold poison.
+    /// Only offline blocks can contain poison.
     #[test]
     fn residency_without_offline_blocks_is_not_poisoned() {
         let resident = Residency { offline: Runs::new(), ..example() };

@@ -1,4 +1,4 @@
-//! Errors of archives, and whether they mean that the archive is unavailable.
+//! Errors of archives, and whether they show that the archive is unavailable.
 
 use std::fs;
 use std::io;
@@ -273,7 +273,7 @@ impl Drop for RecordedUpload {
     }
 }
 
-/// The archive holds the lease, under which an unfinished container is removed.
+/// The archive keeps the lease, under which an unfinished container is removed.
 #[test]
 fn refused_upload_is_dropped_before_its_archive() {
     let (inner, drops) = (Arc::new(MemoryArchive::new(Id([1; 16]), "a0")), Drops::default());

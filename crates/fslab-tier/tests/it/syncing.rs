@@ -1,4 +1,4 @@
-//! Failed syncs of files below, and losses without a sync.
+//! Failed syncs of lower files, and losses without a sync.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -60,7 +60,7 @@ impl Tier {
     /// time.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn shown(&self, attr: Attr) -> fslab_vfs::Result<Attr> {
         let may_seem_empty = attr.size > 0 && attr.blocks == 0;
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {

@@ -51,7 +51,8 @@ pub struct ArchivedTree {
 struct Entries {
     spool: Spool,
     made: ArchivedTree,
-    /// Whether the first walk is done. Entries then belong to inodes that were renamed meanwhile.
+    /// Whether the first walk is complete. Entries then belong to inodes that were renamed
+    /// meanwhile.
     is_behind: bool,
 }
 
@@ -135,15 +136,15 @@ impl Tier {
         attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
     }
 
-    /// Returns a sequence below those of all objects that the tree may not name yet, including
-    /// uploads in progress during the walk. Versions that are only being moved to another object do
-    /// not count. They are no newer, and a rebuild finds them anywhere; a lower sequence would make
-    /// the tree look outdated.
+    /// Returns a sequence that is lower than those of all objects that the tree may not refer to
+    /// yet, including uploads in progress during the walk. Versions that are only moved to another
+    /// object are not included. They are no newer, and a rebuild finds them anywhere; a lower
+    /// sequence would make the tree look outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            // Files may name pending objects of earlier engines; the walk finds those.
+            // Files may refer to pending objects of earlier engines; the walk finds those.
             if row.state == ObjectState::Pending
                 && row.version.sequence > self.outbound.first_sequence
             {
@@ -163,7 +164,8 @@ impl Tier {
     }
 
     /// Returns the archived version of a file. If its residency can't be read, archiving the tree
-    /// fails. Otherwise the new tree would name no version, and replace trees that do.
+    /// fails. Otherwise the new tree would contain no version of the file, and replace trees that
+    /// do.
     fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
         if found.attr.kind != FileKind::Regular {
             return Ok(None);

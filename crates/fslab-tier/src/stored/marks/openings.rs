@@ -44,7 +44,7 @@ impl Marks {
     /// Returns a tree's records of the archives that it opened; empty if there is no valid xattr.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_openings(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Vec<Opening>> {
         let value = get(fs, Ino::ROOT, self.choose(OPENINGS_NAMES))?.unwrap_or_default();
         let (entries, rest) = value.as_chunks::<LENGTH>();
@@ -56,7 +56,7 @@ impl Marks {
     /// were opened the longest ago are forgotten.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write_opening(self, fs: &dyn FileSystem, opening: Opening) -> fslab_vfs::Result<()> {
         let mut known = self.read_openings(fs)?;
         known.retain(|other| other.archive != opening.archive);
