@@ -100,7 +100,7 @@ impl S3Upload {
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                // The older objects count until they are marked.
+                // The older objects are valid until they are marked.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
                     tracing::warn!("can't delete a replaced object for now: {error}");
@@ -231,7 +231,7 @@ impl Drop for Parts {
         if !self.bucket.answers() {
             return;
         }
-        // Parts that arrive after the abort would stay.
+        // Parts that arrive after the abort would remain.
         while !self.sending.is_empty() {
             if let Err(failure) = self.wait_for_one() {
                 tracing::debug!("can't send a part of an unfinished container: {failure}");

@@ -31,7 +31,7 @@ pub enum Cause {
     Full,
     /// The store does not support this request.
     Unsupported,
-    /// The answer does not fit the request.
+    /// The answer does not match the request.
     Wrong,
 }
 
@@ -141,7 +141,7 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // These causes reveal nothing about the stored data: `InvalidData` would mean damage.
+            // These causes say nothing about the stored data: `InvalidData` would mean damage.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)

@@ -1,4 +1,4 @@
-//! Two writers: only one writes, and the requests of the other destroy nothing, however late they
+//! Two writers: only one writes, and the requests of the other destroy no data, however late they
 //! arrive.
 
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ fn writer(number: u8) -> Writer {
     Writer { mark, tree, since: Default::default(), openings: None }
 }
 
-/// Cuts off the first writer, and lets a second one take over after the end of the lease.
+/// Disconnects the first writer, and lets a second one take over after the end of the lease.
 fn taken_over(world: &World) -> Arc<dyn Archive> {
     world.proxy.add("", "", Fault::Reset, u32::MAX);
     world.direct().open(TIER, None).unwrap()
@@ -104,8 +104,8 @@ fn delayed_mark_deletes_nothing() {
     }
 }
 
-/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and does
-/// something meanwhile. The archive needs the proxy.
+/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and calls a
+/// function meanwhile. The archive needs the proxy.
 fn open_slowly(
     world: &World,
     tree: Option<Writer>,
@@ -125,8 +125,8 @@ fn open_slowly(
     (slow, archive)
 }
 
-/// A mark that reaches the store while somebody takes over: the renewal behind it failed, so that
-/// its object is needed.
+/// A mark that reaches the store during a take-over: the renewal after it failed, so its object is
+/// still needed.
 #[test]
 fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     let world = World::new();
@@ -242,7 +242,7 @@ fn only_one_tree_writes_until_another_takes_over() {
     assert_eq!(second.refusal(), None);
     second.delete(files(1)).unwrap();
     drop(second);
-    // The writing tree is known even if the lease was lost.
+    // The tree that writes is known even if the lease was lost.
     world.store.remove("a/b/lease");
     assert!(place.open(TIER, Some(writer(1))).unwrap().refusal().is_some());
 }

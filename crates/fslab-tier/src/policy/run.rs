@@ -156,7 +156,7 @@ impl Run<'_> {
         })
     }
 
-    /// Frees space if more than `high` is used, and archives files if more than `premigrate` is
+    /// Frees space if more than `high` is used, and archives files if at least `premigrate` is
     /// used.
     fn keep_below(&mut self, watermarks: Watermarks) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;

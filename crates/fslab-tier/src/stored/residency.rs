@@ -69,8 +69,8 @@ pub struct Residency {
     pub moving: bool,
     /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,
-    /// The time of the last recall or of the last begin of a change by a program, in seconds since
-    /// 1970. It is 0 if unknown.
+    /// The time when bytes were last recalled, or when a program last began to change the file, in
+    /// seconds since 1970. It is 0 if unknown.
     pub touched_seconds: u32,
     /// The last archived version.
     pub version: Version,

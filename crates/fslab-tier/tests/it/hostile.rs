@@ -77,7 +77,7 @@ fn at_once<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     answered.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
-/// A function that puts something in the place of a container.
+/// A function that puts something else at the path of a container.
 type Planted = fn(&Scratch, &Path);
 
 const PLANTED: [(&str, Planted); 5] = [
@@ -217,7 +217,7 @@ fn rebuild_reports_invalid_containers() {
         }
         let archive = DirectoryArchive::open_to_read(&scratch.root, TIER).unwrap();
         let problems = at_once(move || problems(Arc::new(archive)));
-        // An invalid container, an invalid tree, and a container that holds only "hello".
+        // An invalid container, an invalid tree, and a container that contains only "hello".
         assert_eq!(problems.len(), 3, "{what}: {problems:?}");
         scratch.check_outside();
     }

@@ -1,4 +1,4 @@
-//! Unreadable files are not treated as missing: objects that a file may name are kept.
+//! Unreadable files are not treated as missing: objects that a file may refer to are kept.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -56,7 +56,7 @@ impl FileSystem for Flaky {
 
 const CONTENTS: u64 = 71;
 
-/// Makes an offline file that the catalogue calls removed long ago.
+/// Makes an offline file that is recorded in the catalogue as removed long ago.
 fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
@@ -99,7 +99,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree without the copies would in time replace the trees that name them.
+/// A tree without the copies would in time replace the trees that record them.
 #[test]
 fn no_tree_is_archived_while_a_residency_is_unreadable() {
     let lower = Arc::new(Flaky::default());
@@ -185,7 +185,7 @@ fn settings_that_toml_cannot_hold_are_refused_before_any_change() {
     assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
 }
 
-/// A URL is ASCII, so TOML can hold any path.
+/// A URL is ASCII, so TOML can contain any path.
 #[test]
 fn home_stores_non_utf8_archive_paths_as_urls() {
     let scratch = tempfile::tempdir().unwrap();
