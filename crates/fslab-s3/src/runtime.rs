@@ -1,4 +1,4 @@
-//! The async runtime. It has two workers, is created for the first request and lives until the
+//! The async runtime. It has two workers, is created for the first request and exists until the
 //! program ends, so it is never dropped on one of its own workers.
 
 use std::io;

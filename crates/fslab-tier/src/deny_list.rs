@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// The number of bytes of a program's name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
-/// The number of programs whose first refusal is reported. Refusals of further programs are only
+/// The number of programs whose first refusal is reported. Refusals of other programs are only
 /// counted.
 const TOLD_MAX: usize = 100;
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for DenyList {
 
 impl DenyList {
     /// Makes a list from its entries. An entry is a name (`updatedb`), a file
-    /// (`/usr/libexec/tracker*`), or a control group with those below it
+    /// (`/usr/libexec/tracker*`), or a control group, including its descendants
     /// (`cgroup:/system.slice/plocate.service`).
     ///
     /// # Errors

@@ -9,9 +9,9 @@ pub enum Counter {
     Get,
     /// Requests that write objects, or parts of them.
     Put,
-    /// Requests that list.
+    /// Requests that list objects.
     List,
-    /// Requests that delete.
+    /// Requests that delete objects.
     Delete,
     /// Requests that were retried.
     Retries,

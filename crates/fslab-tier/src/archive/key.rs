@@ -88,7 +88,7 @@ impl Key {
     /// Writes the key to a new file that only its owner may read.
     ///
     /// # Errors
-    /// If the file exists already, or errors of the system.
+    /// If the file already exists, or errors of the system.
     pub fn write(&self, path: &Path) -> Result<()> {
         let digits: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = Zeroizing::new(format!("{PREFIX}{}\n", digits.concat()));

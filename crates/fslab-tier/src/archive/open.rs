@@ -32,7 +32,7 @@ pub fn open(
 /// key.
 ///
 /// # Errors
-/// If a key is missing or is not the right one, or the archive is not encrypted but a key is given.
+/// If a key is missing or wrong, or a key is given but the archive is not encrypted.
 pub(crate) fn key_of(
     description: &ArchiveDescription,
     archive: &ArchiveAddress,

@@ -1,12 +1,12 @@
 //! The record of the tree that writes to an archive, for archives of any kind.
 //!
 //! Two trees of one tier, such as a rebuilt one and the original, must not both write to an
-//! archive: each would delete data that only the other needs. So a record in the archive names the
-//! writing tree, until a user makes another one take over. Other trees can only read.
+//! archive: each would delete data that only the other needs. So a record in the archive identifies
+//! the writing tree, until a user makes another one take over. Other trees can only read.
 //!
 //! A copy of a tree has the same identity. So each opening for writing has an identifier, which
-//! both the archive and the tree keep. A copy that was not the last to open the archive has another
-//! identifier, and can only read.
+//! both the archive and the tree store. A copy that was not the last to open the archive has
+//! another identifier, and can only read.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub struct WriterRecord {
 pub enum FoundRecord {
     /// The archive has no record.
     Nothing,
-    /// The record names a tree.
+    /// The record identifies a tree.
     Tree(WriterRecord),
     /// The record can't be read.
     Damaged,
@@ -109,7 +109,7 @@ impl WriterRecord {
         )
     }
 
-    /// Describes the holder, with the times since when it writes and of its last opening.
+    /// Describes the holder, with the time since when it writes, and the time of its last opening.
     #[must_use]
     pub fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
@@ -129,12 +129,12 @@ impl WriterRecord {
 }
 
 impl FoundRecord {
-    /// Returns why a tree may only read an archive of this identity and name, with the remedy, or
-    /// `None` if the tree may write. A tree without a known identity may write if no other tree
-    /// does.
+    /// Returns the reason why a tree may only read an archive of this identity and name, with the
+    /// remedy, or `None` if the tree may write. A tree without a known identity may write if no
+    /// other tree does.
     ///
-    /// An archive that `is_fresh` was never written to. If an archive that is not fresh names no
-    /// tree, its writer could not record itself. A tree rebuilt from that archive since then can
+    /// An archive that `is_fresh` was never written to. If an archive that is not fresh has no
+    /// record, its writer could not record itself. A tree rebuilt from that archive since then can
     /// only read it.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub struct ObjectRow {
     pub inode: Id,
     /// The version, with its location in archives.
     pub version: Version,
-    /// When the object entered this state.
+    /// The time when the object entered this state.
     pub since: Timestamp,
     /// The last scan that had begun when the row was written, or that found the object.
     pub seen: u64,
@@ -50,8 +50,8 @@ pub struct RowChange {
 }
 
 impl ObjectRow {
-    /// Returns the row as seen by scan `scan`. The writer's knowledge is as new as that of any scan
-    /// that has begun.
+    /// Returns the row as seen by scan `scan`. The writer's information is as recent as that of any
+    /// scan that has begun.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }

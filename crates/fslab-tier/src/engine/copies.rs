@@ -19,8 +19,8 @@ pub(super) mod repair;
 pub(super) mod scrubbing;
 pub(super) mod tree_copies;
 
-/// Asks one copy after the other until one answers. If none does, returns the first error, or
-/// `none()` if there are no copies.
+/// Queries one copy after the other until one returns a result. If none does, returns the first
+/// error, or `none()` if there are no copies.
 pub(super) fn first_answer<C, T, E>(
     copies: impl IntoIterator<Item = C>,
     none: impl FnOnce() -> E,
@@ -49,7 +49,7 @@ fn read_exactly(
     }
 }
 
-/// A sink that writes to all archives that take a copy.
+/// A sink that writes to all archives that receive a copy.
 pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,

@@ -37,7 +37,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("tier_round_problems", "problems in these rounds"),
 ];
 
-/// The values of the counters, which only rise.
+/// The values of the counters, which never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct Counters([AtomicU64; COUNTERS.len()]);
 
@@ -55,7 +55,7 @@ impl Tier {
         COUNTERS.iter().zip(values).map(|((name, help), value)| (*name, *help, value)).collect()
     }
 
-    /// Returns name, meaning and value of each gauge. Gauges without a known value are left out.
+    /// Returns name, meaning and value of each gauge. Gauges without a known value are skipped.
     ///
     /// # Errors
     /// Errors of the catalogue.

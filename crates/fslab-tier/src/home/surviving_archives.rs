@@ -12,20 +12,20 @@ use crate::id::{Id, Identities};
 pub struct SurvivingArchives {
     /// The tier.
     pub tier: Id,
-    /// The archives that the user named, with their addresses and keys.
+    /// The archives that the user specified, with their addresses and keys.
     pub attached: Vec<ArchiveEntry>,
-    /// These archives, and others that a home names.
+    /// These archives, and others that a home lists.
     pub archives: Vec<Arc<dyn Archive>>,
     /// The reasons why other archives of a home can't be used.
     pub problems: Vec<String>,
 }
 
 impl SurvivingArchives {
-    /// Opens the archives that the user named, and others that an existing home names. Each gets
-    /// the matching key, if there is one. Nothing is written.
+    /// Opens the archives that the user specified, and others that an existing home lists. Each
+    /// archive gets the matching key, if there is one. Nothing is written.
     ///
     /// # Errors
-    /// If a named archive can't be opened, or the archives are of different tiers.
+    /// If a specified archive can't be opened, or the archives belong to different tiers.
     pub fn open(
         named: &[ArchiveAddress],
         keys: &[PathBuf],
@@ -100,9 +100,9 @@ impl SurvivingArchives {
     }
 }
 
-/// Returns the file with the key of an archive: one of the given files, or the one that a home
-/// names. If the home names a key for an archive that claims to be unencrypted, somebody else made
-/// it.
+/// Returns the file with the key of an archive: one of the given files, or the one in a home. If
+/// the home has a key for an archive that claims to be unencrypted, somebody else made that
+/// archive.
 fn fitting_key(
     found: &ArchiveDescription,
     archive: &ArchiveAddress,

@@ -83,8 +83,8 @@ pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
     entries(tree, request, &mut |_, _| Ok(()))
 }
 
-/// Calls `visit` with each entry of a tree, and with `true` for entries renamed while the tree was
-/// walked. These follow a second entry of the root.
+/// Calls `visit` with each entry of a tree, and with `true` for entries that were renamed while the
+/// tree was walked. These follow a second entry of the root.
 pub(crate) fn entries(
     tree: &ObjectReader,
     request: &Request,

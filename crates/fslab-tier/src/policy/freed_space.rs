@@ -1,5 +1,5 @@
 //! Measures how much space releases free, by querying the file system. Blocks shared with a
-//! snapshot or a reflink stay in use, and compressed files have fewer blocks.
+//! snapshot or a reflink remain in use, and compressed files have fewer blocks.
 
 use fslab_vfs::{FileSystem, Ino};
 
@@ -9,8 +9,8 @@ use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::own_request;
 
-/// Maximum and minimum of the bytes that are released before the first measurement. This many are
-/// released in vain if releases free nothing.
+/// Maximum and minimum of the bytes that are released before the first measurement. If releases
+/// free no space, this many bytes are released in vain.
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! Selects the files of a tree that a policy archives or releases; changes nothing.
+//! Selects the files of a tree that a policy archives or releases, without changing anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -27,14 +27,15 @@ impl Rebuilder<'_> {
             let path = shown(&attributes.path);
             self.rebuilt.problems.push(format!("{path}: can't set its owner: {error}"));
         }
-        // Otherwise the permissions would give effect to access lists inherited from the directory.
+        // Otherwise the permissions would make access lists effective that were inherited from the
+        // directory.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
         self.give_xattrs(attributes, ino);
         let is_link = attributes.kind() == Some(FileKind::Symlink);
         let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
         let rest = SetAttr { permissions, ..times_of(attributes) };
         let set = match ino {
-            // The root may be closed, and stays so.
+            // The root may be closed, and then remains closed.
             Ino::ROOT => ClosedRoot::of(&**self.lower, self.around.marks)
                 .and_then(|root| root.set_attributes(&**self.lower, &request, None, &rest)),
             _ => self.lower.setattr(&request, ino, None, &rest),
@@ -42,8 +43,8 @@ impl Rebuilder<'_> {
         set.map(drop).map_err(Error::below(&attributes.path))
     }
 
-    /// Returns the attributes that are trusted. Set-id bits and capabilities are left out if
-    /// anybody could have planted them.
+    /// Returns the attributes that are trusted. Set-id bits and capabilities are skipped if anybody
+    /// could have planted them.
     fn believed<'a>(&mut self, attributes: &'a Attributes) -> Cow<'a, Attributes> {
         let is_file = attributes.kind() == Some(FileKind::Regular);
         let has_set_id = attributes.mode & SET_ID != 0;

@@ -1,5 +1,5 @@
-//! Surveys the directory before a rebuild. Existing files stay, and no other files are made of
-//! their objects.
+//! Surveys the directory before a rebuild. Existing files are kept, and no other files are made
+//! from their objects.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +60,7 @@ impl Rebuilder<'_> {
         if found.attr.kind == FileKind::Regular { self.note_kept(&path, &found) } else { Ok(()) }
     }
 
-    /// Records the object that an existing file names. No other file is made of it.
+    /// Records the object that an existing file refers to. No other file is made from it.
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
         let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);

@@ -148,7 +148,7 @@ fn rebuild_reports_a_stub_with_an_untrusted_xattr() {
     assert!(problems.iter().any(|problem| problem.contains("does not trust")), "{problems:?}");
 }
 
-/// A tree without its mark would count as belonging to no tier.
+/// A tree without its mark would appear to belong to no tier.
 #[test]
 fn mark_of_a_tree_is_durable_once_it_is_written() {
     let crash = CrashFs::default();

@@ -1,5 +1,5 @@
-//! Access to an archive's directory that never leaves it. Its contents may come from anybody: links
-//! are not followed, pipes do not block, and the length of settings is limited.
+//! Access to an archive's directory that never leaves the directory. Its contents may come from
+//! anybody: links are not followed, pipes do not block, and the length of settings is limited.
 //!
 //! The user chose the path of the archive itself, so it may contain links.
 
@@ -28,12 +28,12 @@ impl ConfinedDir {
     /// # Errors
     /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        // Access to the files beneath a directory needs no permission to read it.
+        // Access to the files in a directory needs no permission to read it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?))
     }
 
-    /// Opens a directory beneath this one.
+    /// Opens a directory in this one.
     ///
     /// # Errors
     /// `NotADirectory` if it is not a directory.
@@ -41,10 +41,10 @@ impl ConfinedDir {
         self.open_directory(name, OFlags::RDONLY).map(Self)
     }
 
-    /// Checks that there is a directory with this name beneath this one. It need not be readable.
+    /// Checks that there is a directory with this name in this one. It need not be readable.
     ///
     /// # Errors
-    /// `NotADirectory` if it is something else, `NotFound` if it does not exist.
+    /// `NotADirectory` if it has another type, `NotFound` if it does not exist.
     pub(super) fn has_directory(&self, name: &str) -> io::Result<()> {
         self.open_directory(name, OFlags::PATH).map(drop)
     }
@@ -59,7 +59,7 @@ impl ConfinedDir {
         })
     }
 
-    /// Opens a file beneath this directory for reading.
+    /// Opens a file in this directory for reading.
     ///
     /// # Errors
     /// `InvalidData` if it is not a regular file.
@@ -76,7 +76,7 @@ impl ConfinedDir {
         }
     }
 
-    /// Returns the length of a file beneath this directory, in bytes.
+    /// Returns the length of a file in this directory, in bytes.
     ///
     /// # Errors
     /// Like [`Self::file`].

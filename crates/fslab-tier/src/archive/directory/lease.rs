@@ -18,7 +18,7 @@ pub(super) const LEASE: &str = "lease";
 
 /// The access of a tree to an archive.
 pub(super) enum Right {
-    /// Write, for as long as it holds the lease.
+    /// Write, as long as the tree holds the lease.
     Writes(File),
     /// Read only, for this reason.
     Reads(String),
@@ -66,7 +66,7 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
     let opened = options.open(&path).and_then(regular);
     let lease = opened.map_err(Error::file(&path))?;
     let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
-    // The lease also holds if the archive has no space for the signature.
+    // The lease is valid even if the archive has no space for the signature.
     if let Err(error) = sign(&lease) {
         tracing::debug!(%error, "{}: can't record the holder of the lease", path.display());
     }

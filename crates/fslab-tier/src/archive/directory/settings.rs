@@ -13,7 +13,7 @@ pub(super) const VERSION: u32 = 1;
 /// Reads the description of the archive in a directory.
 ///
 /// # Errors
-/// If there is no archive, or it is one of a later fslab.
+/// If there is no archive, or it was made by a later fslab.
 pub(super) fn describe(root: &Path) -> Result<ArchiveDescription> {
     let path = root.join(SETTINGS);
     let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };

@@ -1,6 +1,6 @@
 //! An exclusive lease on a file while its bytes are freed. A program may have opened or mapped the
-//! file before the mount, and a mapping outlasts its descriptor. The mount counts neither, and both
-//! would read zeros.
+//! file before the mount, and a mapping outlasts its descriptor. The mount does not see either of
+//! them, and both would read zeros.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::id::Id;
 /// returns. A program that is being started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
-/// Whether the tree below supports leases, as far as that is known.
+/// Whether the lower file system supports leases, as far as that is known.
 #[derive(Default)]
 pub(super) struct LeaseSupport {
     /// Whether a lease was granted.
@@ -95,9 +95,9 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the file system below leases files that nobody else has open. Some network file
-    /// systems refuse leases unless the server confirms that. If it can't be determined now, the
-    /// answer is `true`.
+    /// Whether the lower file system leases files that nobody else has open. Some network file
+    /// systems refuse leases unless the server confirms that. If that can't be determined now, the
+    /// result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());

@@ -1,4 +1,4 @@
-//! The open epoch: a counter in the catalogue and in the tree that shows whether both belong
+//! The open epoch: a counter in the catalogue and in the tree that shows whether they belong
 //! together.
 //!
 //! Either may have been restored: the home from a backup, or the tree from a snapshot. The

@@ -35,7 +35,7 @@ impl Directories {
 }
 
 impl Tier {
-    /// Records that programs now use the tree through the mount, which notes changed names.
+    /// Records that programs now use the tree through the mount, which records renames.
     pub(crate) fn is_served_from_now_on(&self) {
         self.tree.is_served.store(true, Ordering::SeqCst);
     }

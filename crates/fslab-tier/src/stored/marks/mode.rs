@@ -1,4 +1,4 @@
-//! The xattr that keeps the mode of a tree's root while the root is closed. It holds four octal
+//! The xattr that keeps the mode of a tree's root while the root is closed. It contains four octal
 //! digits, so that `getfattr` and `chmod` are enough to open the tree without fslab.
 
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 //! rolled back, has all its xattrs, and the same inode of the root.
 //!
 //! Each opening of an archive for writing has a random identity, which both the tree and the
-//! archive keep. The tree also keeps the previous one, because after a crash the archive may have
+//! archive store. The tree also stores the previous one, because after a crash the archive may have
 //! either.
 
 use fslab_vfs::{FileSystem, Ino};
@@ -52,8 +52,8 @@ impl Marks {
         Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
     }
 
-    /// Records durably that a tree opens an archive. If there are too many archives, those that
-    /// were opened the longest ago are forgotten.
+    /// Records durably that a tree opens an archive. If there are too many archives, the records of
+    /// those that were opened the longest ago are dropped.
     ///
     /// # Errors
     /// Errors of the lower file system.
