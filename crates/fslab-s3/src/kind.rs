@@ -322,7 +322,7 @@ impl Store {
         let record = |_: FoundRecord| {
             WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
         };
-        // The lease is released immediately. The tree takes it again when it is used.
+        // The lease is released immediately. The tree acquires it again when it is used.
         self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 

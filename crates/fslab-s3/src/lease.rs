@@ -36,7 +36,7 @@ const RENEWALS: u32 = 4;
 /// The number of times a waiting process reads a held lease within its duration.
 const LOOKS: u32 = 12;
 
-/// The number of attempts to take the lease while other processes try to take it.
+/// The number of attempts to acquire the lease while other processes try to acquire it.
 const ROUNDS: u32 = 5;
 
 /// The contents of the lease object.

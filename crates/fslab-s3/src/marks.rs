@@ -6,7 +6,7 @@
 //! renewal fails, the writer deletes nothing.
 //!
 //! The marks of a session are valid for later sessions, until one of them has resolved all marks
-//! that it found and records this in its epoch. A mark that appears after that belongs to a former
+//! that it found. It records this in its epoch. A mark that appears after that belongs to a former
 //! writer whose renewal failed.
 
 use std::collections::HashSet;
@@ -30,7 +30,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Reads the marks, and sorts out those that are no longer valid.
+    /// Reads the marks, and separates the valid ones from those that are no longer valid.
     ///
     /// # Errors
     /// Fails if a request fails or there are too many marks.

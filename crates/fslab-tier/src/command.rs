@@ -148,7 +148,7 @@ pub enum Command {
     Policy {
         /// The rules, and their origin for messages; `None` for the policy in the tier's home.
         rules: Option<(String, String)>,
-        /// Whether to report only what would be done.
+        /// Whether to report only the planned actions.
         dry_run: bool,
     },
     /// Report what a command would do, without changing anything.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use globset::{Glob, GlobMatcher};
 use parking_lot::Mutex;
 
-/// The number of bytes of a program's name that the kernel keeps.
+/// The number of bytes of a program's name that the kernel stores.
 const NAME_BYTES: usize = 15;
 
 /// The number of programs whose first refusal is reported. Refusals of other programs are only
@@ -120,7 +120,7 @@ impl Rule {
     }
 }
 
-/// Returns the part of a name that the kernel keeps, as [`Program::name`] has it.
+/// Returns the part of a name that the kernel stores, as in [`Program::name`].
 fn kept(name: &str) -> String {
     String::from_utf8_lossy(&name.as_bytes()[..name.len().min(NAME_BYTES)]).into_owned()
 }

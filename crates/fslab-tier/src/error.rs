@@ -270,7 +270,7 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    /// Returns whether an archive was unavailable. Such an error is no evidence about its contents.
+    /// Returns whether an archive was unavailable. Such an error shows nothing about its contents.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }

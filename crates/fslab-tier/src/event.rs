@@ -21,7 +21,7 @@ pub enum Event {
     },
     /// A failure.
     Problem {
-        /// What failed, and why.
+        /// The failed action, and the reason.
         what: String,
     },
     /// The residency of a file.
@@ -34,9 +34,9 @@ pub enum Event {
         files: u64,
         /// Bytes of these files.
         bytes: u64,
-        /// Of these, resident bytes.
+        /// Number of resident bytes among these.
         resident_bytes: u64,
-        /// Of these, bytes in archives.
+        /// Number of archived bytes among these.
         archived_bytes: u64,
     },
     /// A recall that is waiting.
@@ -176,7 +176,7 @@ pub struct FileSummary {
     pub state: Residence,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Of these, resident bytes.
+    /// Number of resident bytes of the file.
     pub resident_bytes: u64,
     /// Whether it was changed since it was archived.
     pub changed: bool,

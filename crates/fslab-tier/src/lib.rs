@@ -1,4 +1,4 @@
-//! Tiering: unused files go to archives and are recalled when a program reads them.
+//! Tiering: unused files are moved to archives and recalled when a program reads them.
 //!
 //! The design follows DMFS (W. Studenmund, USENIX 2000) and extends it:
 //!

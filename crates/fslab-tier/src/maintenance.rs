@@ -75,7 +75,7 @@ impl Tier {
 
     fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
         let policy = self.settings().policy.as_ref();
-        // An existing policy that can't be read is a problem, and is reported below.
+        // An existing policy that can't be read is a problem, and is reported later in the round.
         if policy.is_none_or(|policy| matches!(policy.try_exists(), Ok(false))) {
             return Ok(());
         }

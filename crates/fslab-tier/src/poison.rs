@@ -1,8 +1,9 @@
 //! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
 //! If the lower file system can share blocks between files, released blocks are replaced by shared
-//! blocks of text that says what to do. The period of the text divides every sector. So bytes that
-//! a program wrote in the lower directory can be distinguished from poison by comparison.
+//! blocks of text. The text tells users to mount the tree. The period of the text divides every
+//! sector. So bytes that a program wrote in the lower directory can be distinguished from poison by
+//! comparison.
 //!
 //! The text comes from nameless files, which exist as long as the engine that made them. Their
 //! blocks are kept as long as a released file shares them.

@@ -16,9 +16,9 @@ pub fn name() -> String {
     format!("process {} on {}", std::process::id(), system.nodename().to_string_lossy())
 }
 
-/// Returns an identifier of this process that is unique on this machine: the boot identifier, the
-/// PID namespace, the process number, and the start time of the process. The identifier is empty if
-/// `/proc` can't be read.
+/// Returns an identifier of this process that is unique on this machine. It consists of the boot
+/// identifier, the PID namespace, the process number, and the start time of the process. The
+/// identifier is empty if `/proc` can't be read.
 pub fn mark() -> String {
     let pid = std::process::id();
     match (place(), began(pid)) {

@@ -81,7 +81,7 @@ pub struct DirectoryArchive {
     description: ArchiveDescription,
     /// Why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// The directories below `files`, by their digits, that this process has made durable.
+    /// The directories in `files`, by their digits, that this process has made durable.
     durable: Arc<Mutex<[bool; 256]>>,
     /// Exclusive for a writer, shared for readers.
     _lease: Option<File>,
@@ -324,7 +324,7 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     Ok(())
 }
 
-/// Returns the directory that holds the name of a container.
+/// Returns the directory that contains the name of a container.
 fn home_of((kind, container): Container) -> String {
     let directory = directory_of(kind);
     match kind {

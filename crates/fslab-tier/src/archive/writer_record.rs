@@ -1,7 +1,7 @@
 //! The record of the tree that writes to an archive, for archives of any kind.
 //!
 //! Two trees of one tier, such as a rebuilt one and the original, must not both write to an
-//! archive: each would delete data that only the other needs. So a record in the archive identifies
+//! archive. Each would delete data that only the other needs. So a record in the archive identifies
 //! the writing tree, until a user makes another one take over. Other trees can only read.
 //!
 //! A copy of a tree has the same identity. So each opening for writing has an identifier, which
@@ -130,8 +130,8 @@ impl WriterRecord {
 
 impl FoundRecord {
     /// Returns the reason why a tree may only read an archive of this identity and name, with the
-    /// remedy, or `None` if the tree may write. A tree without a known identity may write if no
-    /// other tree does.
+    /// remedy. Returns `None` if the tree may write. A tree without a known identity may write if
+    /// no other tree does.
     ///
     /// An archive that `is_fresh` was never written to. If an archive that is not fresh has no
     /// record, its writer could not record itself. A tree rebuilt from that archive since then can

@@ -257,7 +257,7 @@ impl Tier {
             Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
                 Ok(Loaded::Plain)
             }
-            // A kill left the file with the time at which a block was put in place.
+            // A kill left the file with the modification time of a recalled block.
             Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
                 Ok(Loaded::Tiered(Box::new(known)))
             }

@@ -1,7 +1,7 @@
 //! Reads an object. A byte is returned only after its block was checked.
 //!
 //! The hash in the file's residency covers the head, the attributes and the hashes of the table's
-//! pages. A page holds the hashes of its blocks. So checking a block of a file of any size needs
+//! pages. A page contains the hashes of its blocks. So checking a block of a file of any size needs
 //! one page of 56 KiB.
 
 use fslab_vfs::Timestamp;

@@ -1,4 +1,4 @@
-//! Runs a policy, or reports what it would do.
+//! Runs a policy, or reports the planned actions.
 //!
 //! Without watermarks there is one walk: each file is released as soon as it is archived. With
 //! watermarks, freeing space comes before making copies. Archived files are released first, the

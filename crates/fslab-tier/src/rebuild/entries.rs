@@ -134,7 +134,8 @@ impl Rebuilder<'_> {
     }
 
     /// Makes an additional name of a file. Reports a problem if it had only one name, because an
-    /// object must not belong to two files: neither would know that the other needs it.
+    /// object must not belong to two files. Neither file would know that the other needs the
+    /// object.
     pub(super) fn make_further(&mut self, entry: &TreeEntry, first: &[u8]) -> Result<()> {
         let path = &entry.attributes.path;
         if entry.attributes.links > 1 {

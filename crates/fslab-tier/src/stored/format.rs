@@ -6,7 +6,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The xattr that holds a file's residency. The first name is for root's tiers, the second for
+/// The xattr that contains a file's residency. The first name is for root's tiers, the second for
 /// those of ordinary users. The same applies to all following names.
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
 /// The xattr on the root of a tree that identifies its tier.
@@ -66,7 +66,7 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were being moved. The modification time below may not be that of the file.
+/// Blocks were being moved. The modification time of the lower file may not be that of the file.
 pub const FLAG_MOVING: u8 = 2;
 
 /// The version of a residency whose offline blocks contain poison in the lower file. Programs

@@ -230,8 +230,8 @@ pub(crate) fn sync_root(fs: &dyn FileSystem) -> fslab_vfs::Result<()> {
     synced
 }
 
-/// Returns whether an error means that the root does not accept an xattr: there is no space, it is
-/// read-only or another user's, or xattrs are not supported.
+/// Returns whether an error means that the root does not accept an xattr. Reasons are lack of
+/// space, a read-only root, a root of another user, and missing support for xattrs.
 pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
     matches!(
         errno,

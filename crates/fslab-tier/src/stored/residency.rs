@@ -65,7 +65,8 @@ pub struct Residency {
     pub inode: Id,
     /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
-    /// Blocks were being moved. The modification time below may not be that of the file.
+    /// Blocks were being moved. The modification time of the lower file may not be that of the
+    /// file.
     pub moving: bool,
     /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,

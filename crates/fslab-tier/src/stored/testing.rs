@@ -198,7 +198,7 @@ fn seal_head(object: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Writes the hash of each page of the table to its place after the table.
+/// Writes the hash of each page of the table to its slot after the table.
 fn seal_pages(rest: &mut [u8], table_bytes: usize) {
     let Some((table, hashes)) = rest.split_at_mut_checked(table_bytes) else { return };
     let pages = table.chunks(PAGE_ENTRIES as usize * size_of::<EntryRecord>());

@@ -207,7 +207,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
     assert_eq!(found, [ObjectState::Live, ObjectState::Replaced], "{path}");
 }
 
-/// The scan has seen these files, and records later what it saw.
+/// The scan has seen these files, and records its findings later.
 #[test]
 fn replacement_or_removal_after_a_file_was_scanned_is_kept() {
     let (lower, bench) = Meddled::bench();

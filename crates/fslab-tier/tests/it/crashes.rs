@@ -71,8 +71,8 @@ enum Archives {
     Sound,
     /// They keep deleted containers.
     Leak,
-    /// A bundle is reported as stored before it is durable. The effect is as if files named it too
-    /// early.
+    /// A bundle is reported as stored before it is durable. The effect is the same as if files
+    /// referred to it too early.
     Hasten,
 }
 
@@ -310,8 +310,8 @@ fn mend(life: &Life) -> Result<(), String> {
     // The scan finds files that a lost catalogue does not have.
     life.tier.scan(&own_request()).map_err(|error| format!("no scan: {error}"))?;
     let scrubbed = life.tier.scrub(&own_request()).map_err(|error| format!("no scrub: {error}"))?;
-    // A known fault: an object that was begun and never stored is reported as damaged until it
-    // expires, if a scan found that its file was removed.
+    // A known fault: an object that was begun and never stored may be reported as damaged until it
+    // expires. This happens if a scan found that its file was removed.
     let mut needed = Vec::new();
     let note = &mut |row: ObjectRow| {
         needed.extend((row.state == ObjectState::Live).then_some(row.version.location.container));

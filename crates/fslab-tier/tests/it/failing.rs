@@ -155,7 +155,7 @@ struct Script<'a> {
     bench: &'a Bench,
     client: &'a Client<'a>,
     ino: Ino,
-    /// The handle that stays open through steps.
+    /// The handle that is kept open through steps.
     held: Option<File<'a>>,
     story: Story,
 }

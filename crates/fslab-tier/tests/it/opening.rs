@@ -185,8 +185,8 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     assert_eq!(bench.offline_blocks(ino), []);
 }
 
-/// A policy does not release recalled or written files before their stay has passed, according to
-/// their xattr. A user may release them.
+/// A policy does not release recalled or written files before the time set by `stay` has passed,
+/// according to their xattr. A user may release them.
 #[test]
 fn recalled_file_stays_as_long_as_the_policy_says() {
     const HOUR: u64 = 3600;

@@ -23,8 +23,8 @@ use crate::lower::Found;
 use crate::stored::{Residency, Version};
 
 impl Tier {
-    /// Records on the file of a row that additional archives have its version. A renamed file is
-    /// left to a scan.
+    /// Records on the file of a row that additional archives have its version. The residency of a
+    /// renamed file is left to a scan.
     pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
         let Some(found) = self.found_live(row) else { return Ok(()) };
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))

@@ -73,7 +73,7 @@ impl Repair<'_> {
     }
 
     /// Reads bytes outside the part. If they can't be read at once, they are read in units of a
-    /// chunk, so that damage at one offset costs at most one chunk.
+    /// chunk. So damage at one offset costs at most one chunk.
     fn read_rest(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());

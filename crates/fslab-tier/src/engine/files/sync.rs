@@ -2,7 +2,7 @@
 //!
 //! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
 //! xattr records as offline are in archives, so none of their data is lost while they are not
-//! recorded as resident. So after a failed sync no further block becomes resident until the file's
+//! recorded as resident. So after a failed sync no other block becomes resident until the file's
 //! last user has left and the file is examined again. Lost bytes that the kernel still shows are
 //! dropped, because a recall would treat them as edits.
 

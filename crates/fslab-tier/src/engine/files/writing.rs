@@ -39,8 +39,8 @@ impl Change {
         first..behind.max(first)
     }
 
-    /// Returns the blocks that must be resident first, because some of their bytes stay: at most
-    /// three.
+    /// Returns the blocks that must be resident first, because some of their bytes are kept: at
+    /// most three.
     fn edges(self, size: u64) -> impl Iterator<Item = u64> {
         let covered = self.covered(size);
         let met = blocks_met(self.offset, self.length);

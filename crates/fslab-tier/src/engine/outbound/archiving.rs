@@ -1,9 +1,9 @@
-//! Archiving a file. Its offline blocks are read from archives and stay offline.
+//! Archiving a file. Its offline blocks are read from archives and remain offline.
 //!
 //! 1. The catalogue records the object as pending, so that it is found whatever happens.
 //! 2. The file is written to as many archives as copies are required, and read back from each.
-//! 3. The file is synced, and its xattr durably names the new version, unless a change of the file
-//!    has begun meanwhile.
+//! 3. The file is synced, and its xattr durably refers to the new version, unless a change of the
+//!    file has begun meanwhile.
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
 //!    replaced.
 
@@ -38,7 +38,7 @@ pub enum Archived {
         /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Archives already held the file in its present state.
+    /// Archives already contained the file in its present state.
     Before,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Job {
 }
 
 impl Tier {
-    /// Archives a file, unless archives hold its present state.
+    /// Archives a file, unless archives contain its present state.
     ///
     /// # Errors
     /// If the file is open for writing or was changed meanwhile, or if an archive fails. The file
@@ -128,7 +128,7 @@ impl Tier {
         self.counters.add(Counter::ArchivedBytes, bytes);
     }
 
-    /// Begins to archive a file; returns `None` if archives hold its present state.
+    /// Begins to archive a file; returns `None` if archives contain its present state.
     pub(super) fn begin_job(
         self: &Arc<Self>,
         ino: Ino,

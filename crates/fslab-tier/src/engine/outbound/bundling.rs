@@ -3,8 +3,8 @@
 //! 1. The files are read one by one; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
 //! 3. The bundle is written to as many archives as copies are required, and read back from each.
-//! 4. Each file is synced, and its xattr durably names the new version, unless a change of the file
-//!    has begun.
+//! 4. Each file is synced, and its xattr durably refers to the new version, unless a change of the
+//!    file has begun.
 //! 5. The catalogue records all of them as the latest versions of their files, in one step.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
 //! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
-//! read-only or broken archive is skipped for a while, and the next one takes its place.
+//! read-only or broken archive is skipped for a while, and the next one is used instead.
 //!
 //! Archives that another tree writes to are read only: nothing is written there or deleted. Their
 //! copies are not counted, since the other tree decides how long they are kept.

@@ -1,4 +1,4 @@
-//! Repacking: the needed objects of a mostly dead bundle go into a new bundle.
+//! Repacking: copies the needed objects of a mostly dead bundle into a new bundle.
 //!
 //! The new bundle is made from the archives, so no file is recalled. It contains new objects of the
 //! same versions. The files' xattrs durably refer to the new objects before the old ones are
@@ -25,7 +25,7 @@ use crate::stored::{Attributes, Location, Residency, Version};
 /// Maximum number of bundles that one expiry repacks, which bounds memory use.
 const BUNDLES_MAX: usize = 64;
 
-/// An object that goes into a new bundle.
+/// An object that is copied into a new bundle.
 struct Moving {
     old: ObjectRow,
     /// The object's file, with a lookup reference.

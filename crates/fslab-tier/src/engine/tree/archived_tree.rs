@@ -137,9 +137,9 @@ impl Tier {
     }
 
     /// Returns a sequence that is lower than those of all objects that the tree may not refer to
-    /// yet, including uploads in progress during the walk. Versions that are only moved to another
-    /// object are not included. They are no newer, and a rebuild finds them anywhere; a lower
-    /// sequence would make the tree look outdated.
+    /// yet. This includes uploads in progress during the walk. Versions that are only moved to
+    /// another object are not included. They are no newer, and a rebuild finds them anywhere; a
+    /// lower sequence would make the tree look outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());

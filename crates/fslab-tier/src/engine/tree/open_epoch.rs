@@ -2,8 +2,8 @@
 //! together.
 //!
 //! Either may have been restored: the home from a backup, or the tree from a snapshot. The
-//! catalogue then describes other files. So each opening is counted in both places. If the counters
-//! differ, nothing expires before a scan has visited every file.
+//! catalogue then describes other files. So each opening is counted in both the catalogue and the
+//! tree. If the counters differ, nothing expires before a scan has visited every file.
 
 use crate::engine::Tier;
 use crate::error::{Error, Result};

@@ -224,7 +224,7 @@ impl Scan<'_> {
         self.found.archived += 1;
         self.found.offline += u64::from(!residency.offline.is_empty());
         let RowChange { before, after } = self.change_of(place, residency, before);
-        // A file that was visited twice gets the path where it was found last.
+        // A file that was visited twice gets the path at which it was found last.
         let known = self.changes.entry(after.version.object);
         let known = known.or_insert_with(|| RowChange { before, after: after.clone() });
         known.after = after;

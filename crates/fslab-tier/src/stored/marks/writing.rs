@@ -56,7 +56,7 @@ impl Marks {
     /// Records the identity of a tree durably.
     ///
     /// # Errors
-    /// `EPERM` if the tree belongs to another user; errors of the file system below.
+    /// `EPERM` if the tree belongs to another user; errors of the lower file system.
     pub fn write_writer(self, fs: &dyn FileSystem, mark: WriterMark) -> fslab_vfs::Result<()> {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
