@@ -154,8 +154,8 @@ pub fn rebuild(
     (around, tier): (&Environment, Id),
     request: &Request,
 ) -> Result<Rebuilt> {
-    // This use is never ended in the catalogue. So a scan checks the new tree before anything
-    // expires.
+    // The catalogue does not record the end of this use. So a scan checks the new tree before
+    // anything expires.
     catalogue.begin_use()?;
     catalogue.clear_open_epoch()?;
     let notes = ObjectRoles::begin(catalogue)?;

@@ -105,7 +105,7 @@ fn mostly_unneeded(bench: &Bench) {
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // From here on there are no doubtful files.
+    // From here on the catalogue is not in doubt.
     bench.tier.scan(&own_request()).unwrap();
 }
 

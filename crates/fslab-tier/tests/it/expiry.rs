@@ -39,7 +39,7 @@ fn say_removed(bench: &Bench) {
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // From here on there are no doubtful files.
+    // From here on the catalogue is not in doubt.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
