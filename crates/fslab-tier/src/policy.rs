@@ -106,7 +106,7 @@ mod tests {
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n",
                 3,
-                "low is a share",
+                "low must be a share",
             ),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",

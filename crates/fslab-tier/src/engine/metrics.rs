@@ -25,7 +25,7 @@ pub(crate) enum Counter {
 /// Name and meaning of each [`Counter`], in their order.
 const COUNTERS: [(&str, &str); 11] = [
     ("tier_recalled_bytes", "bytes recalled from archives, in whole blocks"),
-    ("tier_failed_recalls", "blocks that no archive could return"),
+    ("tier_failed_recalls", "blocks whose recall failed"),
     ("tier_refused_recalls", "reads and writes of programs on the deny list"),
     ("tier_archived_files", "files copied to archives"),
     ("tier_archived_bytes", "bytes of these files"),

@@ -269,10 +269,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
     let (late, ino) = Late::with_a_file(usual());
     let read = while_it_waits(&late, ino, |_| late.comes());
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
-    assert_eq!(
-        late.tier.counts()[1],
-        ("tier_failed_recalls", "blocks that no archive could return", 0)
-    );
+    assert_eq!(late.tier.counts()[1], ("tier_failed_recalls", "blocks whose recall failed", 0));
 }
 
 #[test]
