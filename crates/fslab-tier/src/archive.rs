@@ -9,7 +9,7 @@
 //! reconnects, and `call_timeout` limits the time of a call.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and never changed
-//! afterwards. A container contains one object, or several in a row.
+//! afterwards. A container contains one object, or several in sequence.
 
 use std::io;
 use std::path::PathBuf;

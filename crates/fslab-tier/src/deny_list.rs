@@ -53,7 +53,7 @@ impl DenyList {
     /// (`cgroup:/system.slice/plocate.service`).
     ///
     /// # Errors
-    /// The first entry that is none of these, and the reason.
+    /// The first entry of another form, and the reason.
     pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
         let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
         Ok(Self { rules, programs: Some(programs), ..Self::default() })

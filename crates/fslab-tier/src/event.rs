@@ -32,7 +32,7 @@ pub enum Event {
         path: String,
         /// Regular files.
         files: u64,
-        /// Bytes of these files.
+        /// Bytes of the regular files.
         bytes: u64,
         /// Number of resident bytes among these.
         resident_bytes: u64,
@@ -51,7 +51,7 @@ pub enum Event {
         user: u32,
         /// The number of programs that wait for it.
         waiters: u64,
-        /// The first of these programs.
+        /// The first of the waiting programs.
         by: Vec<WaitingProgram>,
         /// Whether it is being read.
         begun: bool,

@@ -195,7 +195,7 @@ impl Home {
     /// Makes a new tier: a home, its archives, and the mark of the tree.
     ///
     /// # Errors
-    /// If any of these exists already.
+    /// If any of these already exists.
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,

@@ -105,7 +105,7 @@ pub fn is_possible(fs: &Arc<dyn FileSystem>) -> bool {
 /// Writes poison to files of a tree.
 pub struct Poison {
     fs: Arc<dyn FileSystem>,
-    /// Whether files without poison get it when they are released.
+    /// Whether files without poison are given poison when they are released.
     is_wanted: bool,
     sources: Mutex<Sources>,
 }

@@ -79,7 +79,7 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: ArchiveDescription,
-    /// Why the archive is read-only, if another tree writes to it.
+    /// The reason why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
     /// The directories in `files`, by their digits, that this process has made durable.
     durable: Arc<Mutex<[bool; 256]>>,
@@ -251,7 +251,7 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure nothing of it is left, unless somebody else created files
+/// Makes an archive. After a failure no part of it is left, unless somebody else created files
 /// there meanwhile.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();

@@ -149,8 +149,8 @@ fn objects_missed_by_a_partial_scan_never_expire() {
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// The same for a bundle most of which is not needed. An object marked as removed is not moved out
-/// of it, because files in an unmounted part may refer to it there.
+/// Most of the bundle is not needed. An object marked as removed is not moved out of it, because
+/// files in an unmounted part may refer to it there.
 #[test]
 fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());

@@ -30,7 +30,8 @@ impl Tier {
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
-    /// Does the same for an inode, if the version is the file's and it is not being archived again.
+    /// Like [`Self::record_copies`], for an inode, if the version is the file's and it is not being
+    /// archived again.
     fn record_copies_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<()> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file)?;

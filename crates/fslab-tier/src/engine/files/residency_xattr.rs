@@ -80,7 +80,7 @@ impl Tier {
         }
     }
 
-    /// Does the same for a caller that holds the lock of the file's state.
+    /// Like [`Self::residency_below`], for a caller that holds the lock of the file's state.
     pub(in crate::engine) fn residency_at_rest(&self, ino: Ino) -> ReadResidency {
         self.around.marks.read_at_rest(&*self.lower, ino)
     }

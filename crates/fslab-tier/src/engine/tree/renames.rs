@@ -108,7 +108,7 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// Does the same; also returns whether no inode was missed.
+    /// Walks like [`Self::walk_all`]; also returns whether no inode was missed.
     ///
     /// # Errors
     /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
