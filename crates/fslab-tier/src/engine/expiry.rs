@@ -112,7 +112,8 @@ impl Tier {
             let unknown = self.scan_with_progress(request, unheard)?.unknown;
             if unknown > 0 {
                 tracing::warn!(
-                    "{unknown} damaged files may refer to any object, so all objects are kept"
+                    "{unknown} damaged files may refer to any object, so objects that became \
+                     unneeded since the last complete scan are kept"
                 );
             }
         }
