@@ -1,6 +1,6 @@
 //! Policies: rules in TOML that decide which files are archived and released, and when.
 //!
-//! The first rule that fits a file decides. With watermarks, files are released only if the file
+//! The first rule that matches a file decides. With watermarks, files are released only if the file
 //! system is fuller than `high`, and until it is no fuller than `low`. The least recently used
 //! files are released first. Files are archived in advance while it is at least as full as
 //! `premigrate`.
@@ -110,7 +110,7 @@ mod tests {
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n",
                 3,
-                "low is a share",
+                "low must be a share",
             ),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",

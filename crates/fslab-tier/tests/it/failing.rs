@@ -1,9 +1,9 @@
-//! A file system below on which one changing call fails, or every call from there on. This happens
-//! on a full disk, with an exhausted quota, or with a failing disk.
+//! A lower file system on which one modifying call fails, or that call and all later ones. This
+//! happens on a full disk, with an exhausted quota, or with a failing disk.
 //!
-//! After the failure, all data that were acknowledged before are there. Each byte of a failed call
-//! has its old or its new value. This is checked after a restart of the engine, and after
-//! archiving, releasing and recalling once more.
+//! After the failure, all data that were acknowledged before exist. Each byte of a failed call has
+//! its old or its new value. This is checked after a restart of the engine, and after archiving,
+//! releasing and recalling once more.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct Failure {
     then: Then,
 }
 
-/// What follows the first failure.
+/// The behaviour after the first failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     /// The script ends with the step that failed, and so does the engine, as if killed.
@@ -155,7 +155,7 @@ struct Script<'a> {
     bench: &'a Bench,
     client: &'a Client<'a>,
     ino: Ino,
-    /// The handle that stays open through steps.
+    /// The handle that is kept open through steps.
     held: Option<File<'a>>,
     story: Story,
 }
@@ -171,7 +171,7 @@ const EDGES: &[Step] = &[
     |script| script.write(3 * MIB, MIB),
     |script| script.out(),
     |script| script.hold(OpenMode::empty()),
-    // Behind the end, so that the last block must be recalled first.
+    // Past the end, so that the last block must be recalled first.
     |script| script.write(4 * MIB + 5000, 300),
     |script| script.punch(MIB / 2, MIB + MIB / 2),
     |script| script.sync(),
@@ -186,7 +186,7 @@ const EDGES: &[Step] = &[
     |script| script.sync(),
 ];
 
-/// Changes of large parts of a file, and other operations that change something below.
+/// Changes of large parts of a file, and other operations that modify the lower file.
 const WHOLES: &[Step] = &[
     |script| script.out(),
     |script| script.copy(MIB - 7, 2 * MIB + 7, MIB),
@@ -209,7 +209,8 @@ const WHOLES: &[Step] = &[
 ];
 
 impl<'a> Script<'a> {
-    /// Archives and releases the file. If that fails, the bytes stay, and a later call does it.
+    /// Archives and releases the file. If that fails, the bytes are kept, and a later call archives
+    /// and releases them.
     fn out(&mut self) {
         if self.bench.archive(self.ino, NAME).is_ok() {
             self.bench.release(self.ino, NAME).map(drop).unwrap_or_default();
@@ -371,7 +372,7 @@ fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static s
     if failure.then == Then::Heals && !story.refused.iter().skip(1).all(is_told) {
         story.wrong.push("more than one thing was refused".to_owned());
     }
-    // Reading now may change the state for the next life, so it is done only here.
+    // Reading now may change the state that the next engine finds, so it is done only here.
     if failure.then == Then::Heals {
         story.check(&bench.client(), ino, "in the same life");
     }
@@ -407,7 +408,7 @@ fn live(
     script.story
 }
 
-/// Lets one call after another of a script fail. Returns the kind of each call and the problems.
+/// Makes each call of a script fail in turn. Returns the kind of each call and the problems.
 fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
     let bytes = contents();
     let of = |first| outcome(steps, Failure { errno, first, then }, &bytes);

@@ -296,7 +296,7 @@ fn archive_is_named_by_url_or_by_path() {
     let tree = shown(tiered.tree());
     let wrong = ["tier", "attach", tree, "vtl:bucket"];
     let (code, message) = run(&wrong);
-    let expected = "fslab: archive 'vtl:bucket': no such kind of archive; known: dir, s3\n";
+    let expected = "fslab: archive 'vtl:bucket': unknown kind of archive; known kinds: dir, s3\n";
     assert_eq!((code, message.as_str()), (3, expected));
     let place = tiered.beside("third one");
     let beside = place.parent().unwrap();

@@ -488,7 +488,10 @@ fn denied_programs_do_not_recall_files() {
     let (lower, point) = (&tiered.place.lower, &tiered.place.point);
     let arguments = ["mount", "-l", "tier", lower.to_str().unwrap(), point.to_str().unwrap()];
     let (code, message) = run(&arguments);
-    assert!(code == 3 && message.contains("tier.toml, line 1: 'bin/cat' is no name"), "{message}");
+    assert!(
+        code == 3 && message.contains("tier.toml, line 1: 'bin/cat' is neither the name"),
+        "{message}"
+    );
     fs::write(&settings, format!("deny = ['cat']\n{text}")).unwrap();
     tiered.place.mount(&["-l", "tier"]);
     let file = tiered.path("file");
@@ -581,7 +584,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
     let again = of("home-again");
     let rebuild = ["rebuild", "--take-over", "--archive", &archive, "--home", &again, &new];
     let (code, message) = tier(&rebuild);
-    assert!(code == 3 && message.contains("is encrypted; name the file"), "{code} {message}");
+    assert!(code == 3 && message.contains("is encrypted; give the file"), "{code} {message}");
     assert_eq!(tier(&[&rebuild[..], &["--key", &moved]].concat()), (0, String::new()));
     place.lower = new.into();
     place.mount(&["-l", "tier"]);
