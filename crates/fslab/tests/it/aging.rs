@@ -487,7 +487,7 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let (code, answer) = run(&[&verify[..], &[text(&last), text(&last)]].concat());
     assert!(code == 3 && answer.contains("there is no day for which both"), "{code}: {answer}");
     let score = ["age", "score", "--chart", text(&chart), "--map", text(&map), text(&aged)];
-    assert!(works(&score).contains("pieces so large"));
+    assert!(works(&score).contains("extents this large"));
     assert!(std::fs::read_to_string(&chart).unwrap().contains("Layout score by size of files"));
     assert!(std::fs::read_to_string(&map).unwrap().contains("dark where its files lie"));
 }

@@ -206,9 +206,9 @@ fn comparison_fails_if_a_target_fails() {
     let (code, told, message) =
         scratch.fslab(&["compare", "plan.toml", "--rounds", "1", "--out", "out"]);
     assert_eq!(code, 1, "{message}");
-    assert!(
-        message.ends_with("fslab: failed: broken; the report has what was measured, and why\n")
-    );
+    assert!(message.ends_with(
+        "fslab: failed: broken; the report has the other measurements and the reasons\n"
+    ));
     assert!(told.contains("memory under null"), "{told}");
     assert!(Path::new(&scratch.path("out/report.html")).exists());
 }

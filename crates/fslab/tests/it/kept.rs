@@ -483,7 +483,7 @@ fn unsupported_uses_of_keep_are_refused_in_one_line() {
     for (options, lower, part) in [
         ("keep", "mem:", "-o keep is for directories"),
         ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
-        ("keep=0", lower, "'0' is no number from 1 to 256"),
+        ("keep=0", lower, "'0' is not a number from 1 to 256"),
     ] {
         let (code, message) = run(&["mount", "-o", options, lower, point]);
         assert_eq!(code, 3, "{options}: {message}");

@@ -178,7 +178,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 1 && told.contains(r#""event":"problem""#), "{code} {told} {said}");
     assert!(end["event"] == "end" && end["code"] == 1, "{end}");
-    assert!(end["error"].as_str().unwrap().contains("could not be done"), "{end}");
+    assert!(end["error"].as_str().unwrap().contains("could not be processed"), "{end}");
     let (code, told, _) = asked(&["policy", "--json", "--file", &policy, &point]);
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");

@@ -339,7 +339,10 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     tiered.of("release", "");
     let with_copies = ["tier", "attach", "--copies", "2", shown(&point), shown(&second)];
     let (code, message) = run(&with_copies);
-    assert!(code == 3 && message.contains("is mounted: --take-over,"), "{code} {message}");
+    assert!(
+        code == 3 && message.contains("is mounted; unmount it to use --take-over,"),
+        "{code} {message}"
+    );
     let inside = tiered.tree().join("inside");
     let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
     assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");

@@ -219,7 +219,7 @@ fn failed_archiving_keeps_the_file_and_leaves_no_partial_object() {
         faulty.under(rules, "", |tiered| {
             let here = tiered.path("here");
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
-            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
             assert!(code != 0, "{rules}: bytes go of which there is no copy");
             assert!(read(tiered, "here") == Ok(data("here")), "{rules}");
@@ -242,7 +242,7 @@ fn file_is_not_released_if_its_archive_cannot_sync() {
         faulty.under(rules, "", |tiered| {
             let here = tiered.path("here");
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
-            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
             assert!(code != 0, "{rules}: bytes go of which there is no copy");
         });

@@ -227,8 +227,8 @@ fn lost_tree_is_rebuilt_from_the_archive() {
         home.to_str().unwrap(),
         new.to_str().unwrap(),
     ]);
-    let expected = "made 2 files, 1 directories, 1 others and 1 further names; 1 younger than the \
-                    archived tree; 0 were there and stay\n";
+    let expected = "made 2 files, 1 directories, 1 others and 1 more names; 1 younger than the \
+                    archived tree; kept 0 existing ones\n";
     assert!(said.ends_with(expected) && said.contains(" is held by "), "{said}");
     tiered.place.lower = new;
     let place = &tiered.place;
@@ -278,7 +278,10 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);
-    assert!(code == 1 && message.contains("1 were not put where something else is"), "{message}");
+    assert!(
+        code == 1 && message.contains("1 were not restored because another file has their path"),
+        "{message}"
+    );
     assert_eq!(into(&new), (0, String::new()));
     tiered.place.lower = new;
     let place = &tiered.place;
@@ -328,7 +331,7 @@ fn invalid_tier_commands_are_refused_in_one_line() {
         assert!(code == 3 && message.contains("needs files as they are"), "{code} {message}");
     }
     let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
-    assert!(code == 3 && message.contains("belongs to no tier"), "{code} {message}");
+    assert!(code == 3 && message.contains("does not belong to a tier"), "{code} {message}");
     tiered.place.mount(&["-l", "tier"]);
     let (code, message) = run(&["tier", "scan", &lower]);
     assert!(code == 3 && message.contains("in use by another fslab"), "{code} {message}");
@@ -412,7 +415,7 @@ fn empty_state_and_queue_print_a_message() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::create_dir(tiered.path("directory")).unwrap();
-    assert_eq!(tiered.of("state", ""), "no files there; -r for those below\n");
+    assert_eq!(tiered.of("state", ""), "no files there; use -r to include subdirectories\n");
     assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
     let point = tiered.path("");
     assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);

@@ -98,8 +98,8 @@ impl Options {
         if mount.keep && mount.transport == TransportChoice::Uring {
             bail_as!(
                 BadInput,
-                "keep and transport=uring exclude each other: the kernel sends no request again \
-                 that came by io_uring"
+                "keep and transport=uring exclude each other: the kernel does not resend requests \
+                 that it sent by io_uring"
             );
         }
         Ok(())
@@ -169,14 +169,14 @@ fn transport(text: &str) -> Result<TransportChoice> {
         "auto" => TransportChoice::Auto,
         "device" => TransportChoice::Device,
         "uring" => TransportChoice::Uring,
-        _ => bail_as!(BadInput, "'{text}' is none of auto, device, uring"),
+        _ => bail_as!(BadInput, "'{text}' is not auto, device or uring"),
     })
 }
 
 fn count(text: &str) -> Result<usize> {
     match text.parse() {
         Ok(count @ 1..=256) => Ok(count),
-        _ => bail_as!(BadInput, "'{text}' is no number from 1 to 256"),
+        _ => bail_as!(BadInput, "'{text}' is not a number from 1 to 256"),
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
     fn invalid_mount_options_are_named_in_the_error() {
         for (text, part) in [
             ("read-only", "unknown mount option 'read-only'"),
-            ("threads=0", "'0' is no number"),
+            ("threads=0", "'0' is not a number"),
             ("idle_timeout=soon", "'soon' is no time"),
             ("attr_timeout=-1s", "'-1s' is no time"),
             ("layer=nil", "unknown layer 'nil'"),

@@ -66,7 +66,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
         // The supervisor passes on signals that came earlier.
-        supervise::let_come(&ENDING).context("can't let signals come")?;
+        supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
@@ -98,7 +98,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     if let Some(dead) = dead {
         let yielded = dead.yield_to_its_successor();
         yielded.inspect_err(|_| detach_or_say(&session.unmounter())).with_context(|| {
-            format!("can't take the place of the dead mount on {}", dead.place().display())
+            format!("can't replace the dead mount on {}", dead.place().display())
         })?;
     }
     let description = described.unwrap_or_else(|| Description::new(&stack));
@@ -119,9 +119,9 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
         return Err(error);
     }
     if kept.as_ref().is_some_and(|kept| kept.is_upgraded) {
-        tracing::warn!("fslab {} goes on to serve {}", upgrade::version(), place.display());
+        tracing::warn!("fslab {} now serves {}", upgrade::version(), place.display());
     } else if has_predecessor {
-        tracing::warn!("the daemon of {} was killed; this one goes on", place.display());
+        tracing::warn!("the daemon of {} was killed; this one continues", place.display());
     }
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
@@ -170,7 +170,8 @@ fn build(
     }
     let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
     let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(context)?) };
-    let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());
+    let cant =
+        || format!("can't use the directory under the dead mount on {}", dead.place().display());
     let beneath = dead.beneath().with_context(cant)?;
     let leaf = stack.leaf.open_directory(beneath, context.leaf_options()).with_context(cant)?;
     Ok(stack.build_over(leaf, context)?)
@@ -255,7 +256,7 @@ impl Drop for DetachOnPanic {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "a mount is left behind");
+        tracing::error!(%error, "can't detach the mount, so it is left behind");
     }
 }
 
@@ -286,7 +287,7 @@ fn detach_on_signals(
                 tracing::warn!("users of the mount are cut off by a second signal");
                 breaker.cut_off();
             } else {
-                tracing::warn!("still writing back; SIGKILL would drop what is not written yet");
+                tracing::warn!("still writing back; SIGKILL would lose the unwritten data");
             }
         }
     };
@@ -299,7 +300,9 @@ fn unmount_or_detach(unmounter: &Unmounter) {
         if unmounted {
             return Ok(());
         }
-        tracing::warn!("in use: taken out of the tree, and served until the last user is done");
+        tracing::warn!(
+            "the mount is in use: it is detached, and served until the last user has finished"
+        );
         unmounter.detach()
     });
     if let Err(error) = unmounted {
