@@ -30,7 +30,7 @@ fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     let (code, _, message) = scratch.fslab(&["compare", "--init", "compare.toml"]);
     assert_eq!(
         (code, message.as_str()),
-        (BAD_INPUT, "fslab: compare.toml exists; name another file\n")
+        (BAD_INPUT, "fslab: compare.toml exists; choose another file\n")
     );
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }

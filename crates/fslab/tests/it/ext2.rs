@@ -145,8 +145,8 @@ fn invalid_images_and_arguments_are_named_in_the_error() {
         (vec!["ext2", "mkfs", image], "use --force"),
         (vec!["ext2", "mkfs", "-b", "5000", file], "block size 5000: use 1024"),
         (vec!["ext2", "mkfs", "-b", "8192", file, "64MiB"], "simulation"),
-        (vec!["ext2", "mkfs", "-U", "12", file], "'12' is no UUID"),
-        (vec!["ext2", "mkfs", "/tmp/no-such-image"], "how large"),
+        (vec!["ext2", "mkfs", "-U", "12", file], "'12' is not a UUID"),
+        (vec!["ext2", "mkfs", "/tmp/no-such-image"], "give the size"),
         (vec!["ext2", "info", file], "not an ext2 file system"),
     ] {
         let (code, message) = run(&arguments);
@@ -476,7 +476,7 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let again = ["ext2", "mkfs", path.to_str().unwrap(), "64"];
     let (code, message) = run(&again);
     assert_eq!(code, BAD_INPUT);
-    assert!(message.contains("use --force to lose it"), "{message}");
+    assert!(message.contains("use --force to overwrite it"), "{message}");
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
     let (code, message) = run(&[&again[..], &["--force"]].concat());
     assert_eq!(code, BAD_INPUT);

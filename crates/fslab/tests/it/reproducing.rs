@@ -222,7 +222,7 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     send(working.id(), Signal::TERM);
     let ended = working.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; nothing is left\n");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; no files are left\n");
     assert_eq!(written(), None, "the file is left");
 }
 

@@ -315,10 +315,10 @@ fn invalid_tier_commands_are_refused_in_one_line() {
             &["init", "--archive", other, "--home", home, "--copies", "2", plain],
             "archives needed: 2",
         ),
-        (&["archive", plain], "is in no tree of a tier"),
+        (&["archive", plain], "is not in the tree of a tier"),
         (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),
         (&["policy", &lower], "can't read the policy"),
-        (&["release", &format!("{lower}/none")], "none is not there"),
+        (&["release", &format!("{lower}/none")], "none does not exist"),
     ] {
         let (code, message) = run(&[&["tier"], arguments].concat());
         assert!(code != 0 && message.contains(part), "{arguments:?}: {code} {message}");
