@@ -123,6 +123,6 @@ fn show(findings: &[Finding]) {
         say!("Nothing is missing.");
         return;
     }
-    say!("What would help:");
+    say!("Suggestions:");
     to_do.iter().for_each(|one| say!("- {}: {}", one.name, one.advice));
 }

@@ -485,7 +485,7 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let last = snapshots.join("1");
     let verify = ["age", "verify", "--scores", text(&told), "--earlier", text(&snapshots)];
     let (code, answer) = run(&[&verify[..], &[text(&last), text(&last)]].concat());
-    assert!(code == 3 && answer.contains("there is no day for which both"), "{code}: {answer}");
+    assert!(code == 3 && answer.contains("no day has a score in both"), "{code}: {answer}");
     let score = ["age", "score", "--chart", text(&chart), "--map", text(&map), text(&aged)];
     assert!(works(&score).contains("extents this large"));
     assert!(std::fs::read_to_string(&chart).unwrap().contains("Layout score by size of files"));
@@ -520,7 +520,11 @@ fn ageing_commands_name_invalid_input() {
         (vec!["age", "image", "make", "--policy", "best", text(&workload)], 3, "ffs-noswitch"),
         (vec!["age", "image", "make", "--policy", "ffs", text(&workload)], 3, "use -f ext2"),
         (vec!["age", "image", "make", "-f", "erofs", text(&workload)], 3, "so it can't be aged"),
-        (vec!["age", "chart", "-o", text(&output), text(&text_file)], 3, "no result of fslab age"),
+        (
+            vec!["age", "chart", "-o", text(&output), text(&text_file)],
+            3,
+            "not a JSON result of fslab age",
+        ),
     ] {
         let (found, told) = run(&arguments);
         assert!(told.contains(message) && told.lines().count() == 1, "{arguments:?}: {told}");

@@ -178,9 +178,9 @@ fn mistyped_directories_are_refused() {
     for command in [compare.as_slice(), &reproduce] {
         for (places, part) in [
             (["new", "--work-dir", "nope"].as_slice(), "--work-dir nope: there is no such"),
-            (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is no directory"),
-            (&["mine"], "--out mine: it holds report.html, which no report wrote"),
-            (&["plan.toml"], "--out plan.toml: it is no directory"),
+            (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is not a directory"),
+            (&["mine"], "--out mine: it contains report.html, which no report wrote"),
+            (&["plan.toml"], "--out plan.toml: it is not a directory"),
         ] {
             let (code, _, message) = scratch.fslab(&[command, places].concat());
             assert_eq!(code, BAD_INPUT, "{message}");

@@ -145,14 +145,14 @@ fn failed_upgrade_keeps_the_running_program() {
         installed.install_script(script, mode);
         let (code, said) = installed.upgrade();
         assert_eq!((code, said.lines().count()), (1, 1), "{said}");
-        assert!(said.contains(part) && said.contains("stays as it is"), "{said}");
+        assert!(said.contains(part) && said.contains("was not upgraded"), "{said}");
         assert_eq!(processes(place), before);
     }
     // It reports success, but can't run as a supervisor.
     installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("is served by the program before"), "{said}");
+    assert!(said.contains("is still served by the previous program"), "{said}");
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");

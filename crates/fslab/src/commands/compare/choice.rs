@@ -72,7 +72,10 @@ impl Args {
         let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
         if let Some(path) = work_parent.as_deref().filter(|path| path.to_str().is_none()) {
             let name = path.display();
-            bail_as!(BadInput, "{WORK_DIR} {name}: is no UTF-8, and samples could not name it");
+            bail_as!(
+                BadInput,
+                "{WORK_DIR} {name}: the path is not UTF-8, so samples can't record it"
+            );
         }
         Ok(Choice { cells: self.cells(), reruns_max, work_parent })
     }

@@ -21,7 +21,7 @@ pub struct Binary {
 impl Binary {
     /// Finds the path of this binary.
     pub fn new() -> Result<Self> {
-        Ok(Self { path: std::env::current_exe().context("finding this programme")? })
+        Ok(Self { path: std::env::current_exe().context("can't find this program")? })
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Compact {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print how much space would be freed, and change nothing
+    /// Print the space that would be freed, without changing anything
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ struct Totals {
 }
 
 impl Compact {
-    /// Compacts the files. A file that can't be compacted is reported and stays unchanged.
+    /// Compacts the files. A file that can't be compacted is reported and left unchanged.
     pub fn run(&self) -> Result<()> {
         let mut totals = Totals::default();
         let progress = Progress::new("compacted", self.verbosity.quiet);
@@ -42,7 +42,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // The tool holds a lock that keeps others from changing the file.
+                // The tool has a lock that keeps others from changing the file.
                 drop(tool);
                 totals.compact(path, &progress)?
             };
@@ -63,7 +63,7 @@ impl Compact {
         }
         let code = if totals.given_up == 0 { outcome.first_code() } else { Code::Failure };
         Err(code.error(format!(
-            "{} could not be compacted and stay as they were; see `fslab sca verify`",
+            "{} could not be compacted and are unchanged; see `fslab sca verify`",
             counted(left, "file")
         )))
     }
