@@ -1,8 +1,8 @@
 //! `cargo xtask lines`: counts the product code of each crate.
 //!
 //! It counts lines of Rust in `crates/*/src` and `xtask/src` with more than blanks or a comment. It
-//! leaves out tests: modules behind `cfg(test)`, files and folders named `tests` or `testing`, and
-//! crates named `*-testing`. Examples, benchmarks, build scripts and data files do not count
+//! leaves out tests: modules with `cfg(test)`, files and folders named `tests` or `testing`, and
+//! crates named `*-testing`. Examples, benchmarks, build scripts and data files are not counted
 //! either.
 
 use std::collections::BTreeMap;

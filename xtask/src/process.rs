@@ -105,7 +105,7 @@ pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<Ex
     let mut started = Started::new(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
     let stdout = started.child.stdout.take().context("the program's output is not a pipe")?;
     for bytes in BufReader::new(stdout).split(b'\n') {
-        let bytes = bytes.with_context(|| format!("reading from {}", line_of(command)))?;
+        let bytes = bytes.with_context(|| format!("cannot read from {}", line_of(command)))?;
         line(&String::from_utf8_lossy(&bytes));
     }
     started.wait()

@@ -25,7 +25,7 @@ impl Fresh {
         Self::of_size(kind, 320 << 20)
     }
 
-    /// As [`Fresh::new`], with a size in bytes.
+    /// The same as [`Fresh::new`], with a size in bytes.
     pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
@@ -82,7 +82,7 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
     path
 }
 
-/// Returns what `filefrag -v` reports for a file: blocks, and extents that do not follow their
+/// Returns the figures of `filefrag -v` for a file: blocks, and extents that do not follow their
 /// predecessor. Blocks after the end, where xfs reserves space, are left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
@@ -405,7 +405,7 @@ fn aged_images_are_reproducible_and_can_start_comparisons() {
     assert!(works_on("aged") && !works_on("other"), "{samples} {message}");
 }
 
-/// On file systems of the kernel the tree is always the same; nothing stays mounted.
+/// On file systems of the kernel the tree is always the same; no mount is left.
 #[test]
 fn kernel_file_system_images_contain_the_workload_tree() {
     if Fresh::new(Kind::Xfs).is_none() {

@@ -34,8 +34,8 @@ impl Churn {
         self.snapshots.push(path);
     }
 
-    /// Replays the workload of all snapshots beside the tree. The result must be near the last
-    /// snapshot and not near the first. Returns the output of `derive`.
+    /// Replays the workload of all snapshots into a directory next to the tree. The result must be
+    /// near the last snapshot and not near the first. Returns the output of `derive`.
     #[track_caller]
     fn age_and_verify(&self) -> String {
         let [workload, replayed] =

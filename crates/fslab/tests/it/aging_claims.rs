@@ -10,7 +10,7 @@ use crate::support::fslab;
 
 const SIMULATE: [&str; 5] = ["age", "simulate", "--profile", "smith97", "--json"];
 
-/// Returns the answer of a simulation of the slides' volume, with further arguments.
+/// Returns the answer of a simulation of the slides' volume, with more arguments.
 #[track_caller]
 fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
     let arguments = [&SIMULATE[..], &["--sequential"], arguments].concat();
@@ -39,8 +39,8 @@ fn is_unbroken(answers: &Value) -> bool {
     sides.into_iter().any(|side| side["broken"] == 0.0)
 }
 
-/// The claims read figures where the commands write them. A few days provide every claim and chart
-/// that needs no plan.
+/// The claims find the figures in the outputs of the commands. A few days are enough for every
+/// claim and chart that needs no plan.
 #[test]
 fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     let place = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
 //! The boundary to the kernel, from a user's point of view: permissions, threads, memory, and other
-//! places where the file system is mounted.
+//! mount points of the file system.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -163,7 +163,7 @@ const WITH_OWN_DEVICE: &str = r#"
 /// The commands of an ordinary user.
 const AS_A_USER: &str = r#"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
-        # What is normal for a user is not worth a word.
+        # A mount by an ordinary user prints no messages.
         "$PROGRAM" mount -l null "$LOWER" "$POINT" 2>"$LOWER/said"
         test ! -s "$LOWER/said"
         echo through the mount >"$POINT/file"
@@ -172,7 +172,7 @@ const AS_A_USER: &str = r#"
         cat "$POINT/directory/moved"
         grep " $POINT " /proc/mounts
     '
-    # What could not be served is refused, what is not granted is said.
+    # Unusable directories are refused, and options that are not granted are reported.
     mkdir -m 700 "$SCRATCH/closed"
     mkdir -m 711 "$SCRATCH/passing"
     echo by name >"$SCRATCH/passing/named"
@@ -188,7 +188,7 @@ const AS_A_USER: &str = r#"
         cat "$SECOND/named"
         "$PROGRAM" umount "$SECOND"
     ' >"$SCRATCH/answers"
-    # Others, root among them, are not let in.
+    # Other users, including root, have no access.
     ! ls "$POINT" 2>/dev/null
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
         "$PROGRAM" umount "$POINT"
@@ -317,7 +317,7 @@ fn mount_is_served_at_both_of_its_mount_points() {
 #[test]
 fn daemon_unmounts_its_mount_after_a_move() {
     require_mounting!();
-    // A mount below a shared mount can't be moved, so the mount is below a private one.
+    // A mount under a shared mount can't be moved, so this mount is under a private one.
     let scratch = tempfile::tempdir().unwrap();
     let own = Mount::new(Path::new("none"), scratch.path(), "tmpfs", "size=1m").unwrap();
     rustix::mount::mount_change(scratch.path(), MountPropagationFlags::PRIVATE).unwrap();

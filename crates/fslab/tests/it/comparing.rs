@@ -104,7 +104,7 @@ fn comparison_shares_are_merged_and_resumed() {
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "what was there stays");
-    // Samples of an older fslab have no choice, so the other half counts as missing and is run.
+    // Samples of an older fslab have no choice, so the other half is treated as missing and is run.
     let line = before.lines().next().unwrap();
     let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
     first.as_object_mut().unwrap().remove("choice").unwrap();

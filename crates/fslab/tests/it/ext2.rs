@@ -1,4 +1,4 @@
-//! ext2 images: the tools without a mount, and images mounted below layers.
+//! ext2 images: the tools without a mount, and images mounted under layers.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -377,7 +377,7 @@ fn kill_and_repair(place: &Place, image: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    // A killed daemon answers nothing, which may keep the mount busy, so this is lazy.
+    // A killed daemon answers no requests, which may keep the mount busy, so this unmounts lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     crate::support::soon("the end of the daemon", || {
         crate::support::daemons_naming(&place.point).is_empty()
@@ -428,7 +428,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// `FSLAB_EXT2_NAMES=1000000` gives the size of the issue.
+/// With `FSLAB_EXT2_NAMES=1000000` the directory is as large as in the bug report.
 #[test]
 fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
@@ -467,7 +467,7 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// A protected image is not truncated either. Impossible sizes are named.
+/// An image that is not overwritten is not truncated either. A message contains an impossible size.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();

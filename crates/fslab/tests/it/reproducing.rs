@@ -226,8 +226,8 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The command for the claims on recovery finds the same file both times and leaves nothing. Its
-/// answer is where the claims read it.
+/// The command for the claims on recovery finds the same file both times and leaves no files. Its
+/// output has the figures where the claims read them.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();

@@ -219,7 +219,7 @@ fn set_id_bits_are_cleared_as_on_a_native_file_system() {
             _ => format!("ext2:{}", crate::ext2::image(&place, "32MiB").display()).into(),
         };
         place.mount(&[]);
-        // The kernel's ext2 has no space after the end of a file, and neither has the engine's.
+        // Neither the kernel's ext2 nor the engine's can reserve space after the end of a file.
         let is_common = |line: &&String| !line.starts_with("reserve behind");
         let common = |lines: &[String]| lines.iter().filter(is_common).cloned().collect::<Vec<_>>();
         assert_same(&common(&modes_left_below(&place.point)), &common(&expected), &[leaf]);

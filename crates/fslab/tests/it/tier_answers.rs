@@ -1,4 +1,4 @@
-//! The answers of `fslab tier`: refusals, messages, exit codes and names.
+//! The output of `fslab tier`: refusals, messages, exit codes and names.
 
 use std::ffi::OsStr;
 use std::fs;

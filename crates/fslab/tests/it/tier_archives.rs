@@ -131,7 +131,7 @@ fn tree_is_rebuilt_from_read_only_archives() {
         assert!(made.contains("made 1 files"), "{made}");
         assert!(left.exists());
     }
-    // The new home names the path where the archive was found, so the archive is moved there.
+    // The new home contains the path at which the archive was found, so the archive is moved there.
     fs::remove_dir(tiered.beside("protected")).unwrap();
     fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
     let file = again.join("file");
@@ -375,7 +375,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
         tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
     );
     tiered.umount();
-    // Later users of the tree see this too, and so does a rebuild without the tree.
+    // Later users of the tree, and a rebuild without the tree, see this too.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];

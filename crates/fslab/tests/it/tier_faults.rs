@@ -1,5 +1,5 @@
-//! A tier whose archive is behind the fault layer. Nothing is lost, no wrong data is returned, and
-//! programs get the error that the tree specifies.
+//! A tier whose archive is accessed through the fault layer. Nothing is lost, no wrong data is
+//! returned, and programs get the error that the tree specifies.
 
 use std::fs;
 use std::path::Path;

@@ -132,7 +132,7 @@ impl Tiered {
         self.place.lower = tree;
     }
 
-    /// The directory below the mount.
+    /// The directory under the mount.
     pub fn tree(&self) -> &Path {
         &self.place.lower
     }
@@ -384,7 +384,7 @@ fn archive_is_not_created_in_place_of_a_missing_disk() {
     assert!(!message.contains("unavailable for now"), "{message}");
 }
 
-/// The tier of root holds files that others may not read.
+/// The tier of root contains files that others may not read.
 #[test]
 fn archives_and_homes_are_private_and_open_ones_are_reported() {
     require_mounting!();

@@ -88,7 +88,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
 }
 
-/// One place is inside another of the same file system.
+/// One mount point of the file system is inside another one.
 #[test]
 fn signal_detaches_every_mount_point_innermost_first() {
     require_mounting!();

@@ -31,7 +31,7 @@ impl Installed {
         let installed = Self { place, path };
         installed.install();
         let mounted = Command::new(&installed.path)
-            // No option may be added behind `--`.
+            // No option may be added after `--`.
             .args(["mount", "-o", "keep=200", "-l", layer, "--"])
             .args([&installed.place.lower, &installed.place.point])
             .status();
@@ -122,7 +122,7 @@ fn upgrades_leave_no_descriptors_open() {
     let upgrade = || assert_eq!(installed.upgrade().0, 0);
     upgrade();
     let after_one = count();
-    // A daemon opens some for its threads at some time.
+    // A daemon opens some descriptors for its threads later.
     (0..12).for_each(|_| upgrade());
     soon("less than one is open more for each upgrade", || count() <= after_one + 6);
     installed.place.umount();
@@ -167,8 +167,8 @@ fn failed_upgrade_keeps_the_running_program() {
     place.umount();
 }
 
-/// The signal arrives while the daemon of an unmounted place still writes back. The daemon
-/// continues, and nothing is mounted again.
+/// The signal arrives while the daemon of an ended mount still writes back. The daemon continues,
+/// and nothing is mounted again.
 #[test]
 fn upgrade_signal_does_not_replace_an_ending_daemon() {
     require_mounting!();
