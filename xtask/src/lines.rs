@@ -89,7 +89,7 @@ mod tests {
             "//! Head.\n\n/// Doc.\nfn a() {\n    // b\n}\n\n",
             "#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n",
         );
-        // The attribute of the tests counts as a line.
+        // The attribute of the tests is counted as a line.
         assert_eq!(count(text), [1, 9, 4]);
         assert_eq!(count("#[cfg(test)]\nmod tests;\nmod a;\n")[2], 2);
     }

@@ -21,8 +21,8 @@ use signal_hook::iterator::Signals;
 /// State shared by the signal thread and the running calls.
 struct Running {
     signals: usize,
-    /// Process groups of running programs. The flag says that a program passes signals on itself;
-    /// it is not killed, so that it can.
+    /// Process groups of running programs. The flag is set for a program that passes signals on
+    /// itself. Such a program is not killed, so that it can do this.
     groups: Vec<(Pid, bool)>,
 }
 

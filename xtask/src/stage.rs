@@ -1,9 +1,9 @@
 //! A mounted file system in which a suite runs, with reliable clean-up.
 //!
-//! The lowest file system is a fresh ext4, or XFS or Btrfs if the target says so. It is on a sparse
-//! image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted over
-//! it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find clean
-//! at the end.
+//! The lowest file system is a fresh ext4, or XFS or Btrfs if the target requires it. It is on a
+//! sparse image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted
+//! over it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find
+//! clean at the end.
 //!
 //! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the
 //! same and returns any failure.

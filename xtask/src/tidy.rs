@@ -44,7 +44,11 @@ type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 const CHECKS: &[Check] = &[
     ("sizes", "800 lines a file, 100 columns a line, ASCII sources", sizes::run),
     ("leftovers", "no notes to oneself in sources and documents", leftovers::run),
-    ("absences", "no unsafe, clock or printing where they must not be", absences::run),
+    (
+        "absences",
+        "no unsafe code, clock or printing in files that must not use them",
+        absences::run,
+    ),
     ("arrows", "dependencies between crates run one way", arrows::run),
     ("circles", "files of a crate do not import each other in a circle", circles::run),
     ("clone-paths", "no path of the clone is compiled in", clone_paths::run),

@@ -48,7 +48,7 @@ pub struct Coded {
     pub message: String,
 }
 
-/// Returns an error with a code. The code precedes the message, which is as for `bail!`.
+/// Returns an error with a code. The code precedes the message, which has the form of `bail!`.
 macro_rules! bail_as {
     ($code:ident, $($text:tt)*) => {
         return Err($crate::exit::Code::$code.error(format!($($text)*)))

@@ -72,8 +72,8 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "call-limit",
-            help: "how long a call to an archive may take, plus a second for each MiB; an archive \
-                   that exceeds this is unavailable until it replies; 0s for no limit",
+            help: "time limit for a call to an archive, plus a second for each MiB; an archive \
+                   that exceeds it is unavailable until it replies; 0s for no limit",
             default: "60s",
             value: ValueKind::Duration,
         },
@@ -214,8 +214,8 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
         bail_as!(
             BadInput,
-            "{shown} is closed because its tier is not mounted, and a read-only mount does not \
-             open it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
+            "{shown} is closed because its tier is not mounted. A read-only mount does not open \
+             it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
         );
     }
     let opened = closed_root::open_to_owner(&root, marks);

@@ -271,7 +271,7 @@ impl<'a> LockedImage<'a> {
     /// Opens and locks it for writing; creates an empty file if there is none.
     ///
     /// # Errors
-    /// The same as of [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn open_or_create(image: &'a Path) -> Result<Self> {
         let created = File::options().read(true).write(true).create_new(true).open(image);
         match created {
@@ -331,7 +331,7 @@ impl<'a> LockedImage<'a> {
 /// Opens and locks an image or device.
 ///
 /// # Errors
-/// The same as of [`LockedImage::open`].
+/// The same errors as [`LockedImage::open`].
 pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
     LockedImage::open(image, read_only)?.device()
 }

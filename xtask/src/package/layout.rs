@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::{environment, process};
 
-/// Names of the mount helpers: mount(8) looks for them for `-t fslab` and `-t fuse.fslab`, and
-/// umount(8) for a mounted file system.
+/// Names of the mount helpers. mount(8) looks for the first two for `-t fslab` and `-t fuse.fslab`;
+/// umount(8) looks for the third.
 pub const HELPERS: [&str; 3] = ["mount.fslab", "mount.fuse.fslab", "umount.fuse.fslab"];
 
 /// Shells, and the paths of their completions.

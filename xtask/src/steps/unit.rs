@@ -82,7 +82,7 @@ fn of_event(event: &Event) -> Tally {
 
 /// Moves the skips in the log from the passed to the skipped tests. A skip of one case, written
 /// `test[case]`, is only added, because the test's other cases did run. A test that also failed
-/// stays a failure; it fails if all tests are required.
+/// remains a failure; it fails if all tests are required.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
     let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));

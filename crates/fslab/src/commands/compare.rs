@@ -51,10 +51,10 @@ pub struct Args {
     /// With --dry-run: run one round on a temporary directory to estimate the time
     #[arg(long, requires = "dry_run")]
     trial: bool,
-    /// Test the harness on this machine, with the baseline or --only-target in memory: compare it
-    /// with itself ten times, simulate 1,000 such comparisons from the noise, and detect an
-    /// injected delay of 5 %. Print the rates with their limits, and fail if a limit is missed.
-    /// --rounds is the number of rounds of a comparison [default: 12]
+    /// Test the harness on this machine, with the baseline or --only-target in memory. This
+    /// compares it with itself ten times, simulates 1,000 such comparisons from the noise, and
+    /// detects an injected delay of 5 %. It prints the rates with their limits, and fails if a
+    /// limit is missed. --rounds is the number of rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
@@ -87,8 +87,8 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
-    /// Compare two builds of fslab: the program OLD mounts the plan's first target that fslab
-    /// serves, as the baseline, and the program NEW mounts it again
+    /// Compare two builds of fslab. The programs OLD (the baseline) and NEW each mount the first
+    /// target of the plan that fslab serves
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"],
           conflicts_with_all = ["init", "resume", "self_test", "only_target", "baseline"])]
     ab: Vec<PathBuf>,

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
           add = candidates::layers())]
     layers: Vec<LayerChoice>,
-    /// A TOML file of layers, one `[[layer]]` table each, below those of --layer
+    /// A TOML file of layers, one `[[layer]]` table each, under the layers of --layer
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
     /// Mount options, separated by commas; listed below
@@ -154,7 +154,7 @@ impl Args {
             // The directories were checked before the first daemon mounted.
             return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
-        // The checks of the places below report an error that is ignored here.
+        // Later checks of the directories report an error that is ignored here.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
         let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {

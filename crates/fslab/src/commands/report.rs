@@ -38,10 +38,10 @@ pub(super) struct Shown {
     /// given several times); the page and --json have all metrics
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
-    /// Fail with exit code 5 if a row is shown to be worse than this: a metric (`elapsed`, or one
-    /// of --metric), optionally with `PHASE.` or `WORKLOAD.PHASE.` in front and `on TARGET` after
-    /// it, then slower, more, less or worse, and a limit, such as "create.elapsed slower 5%" (may
-    /// be given several times)
+    /// Fail with exit code 5 if a row is shown to be worse than this limit, such as "create.elapsed
+    /// slower 5%" (may be given several times). It is a metric (`elapsed`, or one of --metric),
+    /// then slower, more, less or worse, then an amount. `PHASE.` or `WORKLOAD.PHASE.` may precede
+    /// the metric, and `on TARGET` may follow it
     #[arg(long, value_name = "GATE")]
     fail_if: Vec<Gate>,
     /// Fail too if a gate is not decided, because the interval contains the limit

@@ -222,7 +222,7 @@ enum Action {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        // The ends of released files share blocks with files that stay open.
+        // The ends of released files share blocks with files that are kept open.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {

@@ -45,6 +45,8 @@ fn say_what_is_missing(reader: &Reader) {
         eprintln!("fslab: {} records were lost at the end of the trace", lost - missing);
     }
     if !last.metadata.closed {
-        eprintln!("fslab: the trace was not closed: its end is missing, or still being recorded");
+        eprintln!(
+            "fslab: the trace was not closed; its end is missing, or it is still being recorded"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Wrong input: one line that names the error, the exit code of the table, and nothing mounted.
+//! Wrong input: one line with the error, the exit code of the table, and nothing mounted.
 
 use std::path::Path;
 

@@ -88,7 +88,7 @@ fn comparison_shares_are_merged_and_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // It was started as a half and stays one.
+    // It was started as a half, and resumes as that half.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
     assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [

@@ -182,7 +182,7 @@ fn stats_refuses_a_mount_without_counters() {
     assert!(code == 3 && message.contains("is not a mount of fslab"), "{message}");
 }
 
-/// A mount with a trace beside it.
+/// A mount, and its trace in another directory.
 struct Traced {
     place: Place,
     scratch: TempDir,

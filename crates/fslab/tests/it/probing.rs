@@ -154,7 +154,7 @@ fn probe_answers_do_not_change_under_load() {
     }
 }
 
-/// Unmounts what a killed program left below a folder.
+/// Unmounts the mounts that a killed program left below a folder.
 fn unmount_below(folder: &Path) {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);

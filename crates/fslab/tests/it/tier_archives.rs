@@ -139,8 +139,8 @@ fn tree_is_rebuilt_from_read_only_archives() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Checks what a copy of a living tree may do, and how it gets the archive. Its files are different
-/// files than those that were archived, so it would consider all objects unneeded.
+/// Checks the rights of a copy of a live tree, and how it takes over the archive. Its files are not
+/// those that were archived, so it would treat all objects as unneeded.
 #[test]
 fn copied_tree_cannot_expire_objects_of_the_original() {
     require_mounting!();
@@ -267,7 +267,7 @@ fn init_with_more_archives_than_copies_says_where_files_go() {
         let arguments = ["tier", "init", "--copies", copies, "--home", &home, &tree];
         let output = fslab(&arguments).args(archives).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said.contains("each file goes to 1 of 2 archives"), is_said, "{said}");
+        assert_eq!(said.contains("each file is copied to 1 of 2 archives"), is_said, "{said}");
     }
 }
 

@@ -110,7 +110,7 @@ fn released_files_over_btrfs_read_as_poison_text_below_the_mount() {
     check(Kind::Btrfs);
 }
 
-/// Released files are holes if blocks can't be shared, or if `tier.toml` says so.
+/// Released files are holes if blocks can't be shared, or if `tier.toml` switches poison off.
 #[test]
 fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();

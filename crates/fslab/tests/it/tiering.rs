@@ -103,7 +103,7 @@ impl Tiered {
         self.place.mount(&["-l", "tier"]);
     }
 
-    /// The place where it is mounted, or will be.
+    /// Its lower directory and its mount point, even if it is not mounted.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -405,7 +405,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }
     tiered.place.umount();
-    // There are no further messages.
+    // There are no other messages.
     tiered.place.mount(&["-l", "tier"]);
     tiered.place.umount();
 }

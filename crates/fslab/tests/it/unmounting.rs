@@ -252,7 +252,7 @@ fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
     mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
 }
 
-/// As after installing the package: the helper is where umount(8) looks for it. Its lines are in a
+/// Sets up the state after installing the package: umount(8) finds the helper. Its lines are in a
 /// separate /run.
 const WITH_HELPER: &str = r#"
     set -e

@@ -30,8 +30,8 @@ pub struct Args {
     /// Their mean size
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: Size,
-    /// Instead: for each day, add the files that lived less than a day on a randomly drawn day of
-    /// this: a workload (one of a profile, too), or a trace of `fslab mount -l trace`
+    /// Instead: for each day, add the short-lived files of a day that is drawn at random from this
+    /// file, a workload (also one of a profile) or a trace of `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
     /// Size of the file system [that of the snapshots]

@@ -38,7 +38,7 @@ pub struct Args {
     /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
-    /// What to do when the target is full
+    /// Action when the target is full
     #[arg(long, value_enum, default_value_t = FullArg::Stop)]
     when_full: FullArg,
     /// Sync the target after this many hours of the workload
@@ -305,8 +305,8 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     }
     bail_as!(
         BadInput,
-        "the target is not empty (a fresh ext4 has lost+found), but a workload starts on an empty \
-         target: use an empty directory, or, to resume a replay, its --checkpoint"
+        "the target is not empty (a fresh ext4 has lost+found). A workload starts on an empty \
+         target: use an empty directory or, to resume a replay, its --checkpoint"
     )
 }
 

@@ -59,7 +59,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
     if let Some(seconds) = plan.time_limit_seconds {
         say!("no new round after {}", spoken(seconds as f64));
     }
-    say!("\ntargets, each made anew for every run:");
+    say!("\ntargets, each newly made for every run:");
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
         say!("  {}: {}", target.name, made_of(target, plan));
     }

@@ -1,5 +1,5 @@
 //! Writes a plan for this machine. Targets that are possible here are compared; the others become
-//! comments that name the missing parts.
+//! comments with the reason.
 
 use std::fs::{self, File};
 use std::io::Write;

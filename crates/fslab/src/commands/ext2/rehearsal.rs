@@ -42,7 +42,7 @@ impl Changed {
 /// Opens an image for reading. `size`, if given, replaces the size of the image.
 ///
 /// # Errors
-/// The same as of [`open_device`].
+/// The same errors as [`open_device`].
 pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevice + use<>>> {
     let image = open_device(image, true)?;
     let size = size.unwrap_or(image.size());

@@ -72,8 +72,8 @@ impl Options {
     /// Parses the options of any number of `-o`.
     ///
     /// # Errors
-    /// An option is invalid; the error names it. With `sloppy` (see mount(8)), unknown options are
-    /// ignored.
+    /// An option is invalid; the error contains it. With `sloppy` (see mount(8)), unknown options
+    /// are ignored.
     pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
         let mut options = Self { busy_timeout: Duration::from_secs(3), ..Self::default() };
         let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
@@ -181,7 +181,7 @@ fn count(text: &str) -> Result<usize> {
 }
 
 /// Options about access times. As for mount(8), the one about directories is independent of the
-/// others. Of `noatime` and `relatime`, the last one applies.
+/// others. The last one of `noatime` and `relatime` applies.
 #[derive(Debug, Default)]
 struct AccessTimeOptions {
     never: bool,

@@ -144,7 +144,7 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     }
 }
 
-/// Checks that neither place is inside the other, because the mount would then serve itself.
+/// Checks that neither directory is inside the other, because the mount would then serve itself.
 fn apart(source: &Path, target: &Path) -> Result<()> {
     let (lower, point) = (source.display(), target.display());
     if source.starts_with(target) {

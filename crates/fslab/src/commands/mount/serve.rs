@@ -260,12 +260,13 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// For this long after the first signal, further signals are repeats. A signal to a whole process
-/// group reaches the daemon of a kept mount twice, because the supervisor passes on its own.
+/// For this long after the first signal, other signals are treated as repeats. A signal to a whole
+/// process group reaches the daemon of a kept mount twice, because the supervisor passes on its
+/// own.
 const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. The first one unmounts and lets users finish; the second one cuts them off.
-/// Closed files are written back in any case, and further signals do not change that. Only SIGKILL
+/// Closed files are written back in any case, and more signals do not change that. Only SIGKILL
 /// drops their data.
 fn detach_on_signals(
     mut signals: Signals,

@@ -37,7 +37,7 @@ pub fn serve_layers(
 /// Starts answering for one service.
 ///
 /// # Errors
-/// The same as of [`serve_layers`].
+/// The same errors as [`serve_layers`].
 pub fn serve(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
     Socket::answer(directory, device, service.name(), move |stream| {
         let service = Arc::clone(&service);

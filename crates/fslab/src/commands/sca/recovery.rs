@@ -2,8 +2,8 @@
 //! compared with reading it.
 //!
 //! A file is written through a layer that is never shut down, as if its daemon were killed. Other
-//! layers then find it: once as the kill left it, and once with its root slots destroyed, so that
-//! only its frames show its content. Each time, nothing of the file is in the page cache.
+//! layers then find it twice: as the kill left it, and with its root slots destroyed. In the second
+//! case, only its frames show its content. Each time, nothing of the file is in the page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! Walks over the stored files given to a command: named files, and directories with everything
-//! below.
+//! Walks over the stored files given to a command: named files, and directories with everything in
+//! them.
 
 use std::path::{Path, PathBuf};
 

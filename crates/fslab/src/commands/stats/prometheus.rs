@@ -6,7 +6,7 @@ use fslab_layers::{Latency, OperationReport, Report};
 /// seconds). No bucket of a report straddles them.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// The suffix of the family's name, further labels, and the value.
+/// The suffix of the family's name, additional labels, and the value.
 type Sample = (&'static str, String, String);
 
 /// A family with samples for each operation: its name, kind and help, and a function that returns

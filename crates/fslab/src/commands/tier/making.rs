@@ -27,8 +27,8 @@ use crate::units::parse_duration;
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// The archive: a directory on another disk, as a path or a URL such as dir:/mnt/archive, or a
-    /// prefix of an S3 bucket, s3://BUCKET/PREFIX (may be given several times)
+    /// The archive (may be given several times). This is a directory on another disk, as a path or
+    /// a URL such as dir:/mnt/archive, or a prefix of an S3 bucket, s3://BUCKET/PREFIX
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
     /// A new directory outside of the tree for settings and catalogue
@@ -49,7 +49,7 @@ pub struct Init {
     /// Encrypt archived data with the key in this file; make one with `fslab tier key`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Whether programs can use the tree while it is not mounted: `closed` gives it mode 0400; with
+    /// Whether programs can use the tree while it is not mounted. `closed` gives it mode 0400. With
     /// `open` it keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
@@ -96,8 +96,9 @@ impl Init {
         let (copies, archives) = (wish.copies, wish.archives.len());
         if archives > copies {
             say!(
-                "each file goes to {copies} of {archives} archives: the others take copies only \
-                 where one is full or fails; for a copy in each, use --copies {archives}"
+                "each file is copied to {copies} of {archives} archives; the others are used only \
+                 if one of these is full or fails. For a copy in every archive, use --copies \
+                 {archives}"
             );
         }
         wish.archives.iter().try_for_each(|entry| say_if_beside(&entry.address, &self.tree))
@@ -428,8 +429,8 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail
         return Ok(());
     }
     bail!(
-        "{older} files are in an earlier state, {lost} are in no archive, {unplaced} were not \
-         restored because another file has their path, and there were {problems} problems"
+        "{older} files are in an earlier state and {lost} are in no archive. {unplaced} were not \
+         restored because another file has their path. There were {problems} problems"
     )
 }
 
@@ -461,9 +462,9 @@ fn report_to_people(made: &rebuild::Rebuilt) {
     );
     if !made.left_out.is_empty() {
         say!(
-            "set-id bits, capabilities and devices were not restored, because any program that can \
-             write to an unencrypted archive can plant them; to restore them, rebuild into an \
-             empty directory with --trust"
+            "set-id bits, capabilities and devices were not restored. Any program that can write \
+             to an unencrypted archive can plant them. To restore them, rebuild into an empty \
+             directory with --trust"
         );
     }
     if *earlier > 0 {

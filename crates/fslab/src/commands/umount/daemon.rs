@@ -44,7 +44,7 @@ impl Daemon {
     }
 
     /// Whether a live daemon has made all its sockets; the one for its end is made last. The socket
-    /// of a killed daemon may still be open, because another daemon holds its descriptors for a
+    /// of a killed daemon may still be open, because another daemon has its descriptors open for a
     /// moment.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()

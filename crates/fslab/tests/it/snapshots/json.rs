@@ -301,7 +301,7 @@ fn collect(
     }
 }
 
-/// Formats paths with their types. A list that is empty in one place and has entries in another is
+/// Formats paths with their types. A list that is empty in one object and has entries in another is
 /// described by its entries.
 fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     let paths: Vec<String> = found.keys().cloned().collect();
