@@ -1,5 +1,5 @@
-//! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it below a
-//! folder, it is used from there, and dpkg removes it.
+//! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it in a
+//! folder, the program is used there, and dpkg removes it.
 
 mod layout;
 mod trial;

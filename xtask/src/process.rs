@@ -33,7 +33,7 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to pass signals on. Must be called once, before everything else.
+/// Starts passing on signals. Must be called once, before everything else.
 pub fn forward_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     thread::spawn(move || signals.forever().for_each(|_| pass_on()));

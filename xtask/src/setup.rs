@@ -111,7 +111,7 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
         "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";
     missing.extend(
         environment::why_no_mounts()
-            .map(|reason| Missing::new("the right to mount file systems", consequence, reason)),
+            .map(|reason| Missing::new("permission to mount file systems", consequence, reason)),
     );
     missing.iter().for_each(|missing| eprintln!("{}", missing.describe()));
     Ok(missing)

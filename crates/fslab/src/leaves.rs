@@ -62,7 +62,7 @@ impl Wanted<'_> {
 }
 
 /// Opens a leaf. A read-only image is not written at all, not even to free the space of removed
-/// files. It may have features that only allow reading.
+/// files. It may have features that the engine can only read.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;

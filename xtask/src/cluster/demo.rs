@@ -61,7 +61,7 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     let plan = scratch.join("plan.toml");
     fs::write(&plan, PLAN)?;
     let at = |name: &str| scratch.join(name);
-    println!("cluster demo: the plan as one comparison");
+    println!("cluster demo: running the plan as one comparison");
     let mut compare = Command::new(&fslab);
     compare.arg("compare").arg(&plan).args(["--reruns", "0", "--out"]).arg(at("serial"));
     process::capture(&mut compare)?;

@@ -102,7 +102,7 @@ pub fn run(package: &Path) -> Result<Tally> {
     fs::write(database.join("status"), "")?;
     let mut tally = Tally::default();
     tally += step("install", || {
-        // The packages it depends on are the machine's, which this database does not know.
+        // The packages that it depends on are in the machine's database, but not in this one.
         process::capture(dpkg(&tree).args(["--force-depends", "--install"]).arg(package))?;
         for file in FILES {
             fs::symlink_metadata(tree.join(file)).with_context(|| format!("lacks {file}"))?;

@@ -178,7 +178,7 @@ fn places<'a>(text: &'a str, form: &'a str) -> impl Iterator<Item = (usize, &'a 
     text.match_indices(form).filter(move |(start, _)| {
         let before = text[..*start].chars().next_back();
         let after = text[start + form.len()..].chars().next();
-        // A form that ends with a stop is followed by anything but a name, as in `no more.rs`.
+        // After a form that ends with a stop, no name may follow, as in `no more.rs`.
         !before.is_some_and(is_name) && !after.is_some_and(is_name)
     })
 }

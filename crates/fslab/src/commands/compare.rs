@@ -374,7 +374,7 @@ pub(super) fn remark_on_build() -> Option<String> {
 
 pub(super) fn seed_from_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Short enough to be typed again.
+    // The seed is short, so that it can be typed again.
     (now.as_nanos() % 1_000_000_007) as u64
 }
 

@@ -118,8 +118,8 @@ impl Shown {
         self.show_records(&sample::read_all(samples)?, page, Pooling::Strata)
     }
 
-    /// As [`Self::show`], but for records, with the given way to pool the ratios of several
-    /// machines.
+    /// Does the same as [`Self::show`] for records, and pools the ratios of several machines in the
+    /// given way.
     pub(super) fn show_records(
         &self,
         records: &[Record],

@@ -115,9 +115,9 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// There are three planted errors. Clustering is dumb although its output has smart. Files of 104
-/// KB are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat
-/// of the verification is not enough to decide.
+/// There are three planted errors. Clustering is dumb, but the output has `smart`. Files of 104 KB
+/// are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat of
+/// the verification is not enough to decide.
 #[test]
 fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
     let place = TempDir::new().unwrap();

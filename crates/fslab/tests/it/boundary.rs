@@ -82,7 +82,7 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// From one thread, which must never wait for another, to more threads than processors.
+/// Tests one thread, which must never wait for another, up to more threads than processors.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -130,7 +130,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// The buffers of all threads have been used, and are freed.
+/// All threads have used their buffers, which are then freed.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();

@@ -73,7 +73,8 @@ fn report_is_written_in_every_format() {
     assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
 }
 
-/// Two halves read together are the whole. A complete run has nothing to resume.
+/// Two halves that are read together equal the whole comparison. A complete run has nothing to
+/// resume.
 #[test]
 fn comparison_shares_are_merged_and_resumed() {
     let scratch = folder();
@@ -131,7 +132,7 @@ fn resumed_comparison_keeps_its_original_options() {
     let file = scratch.path("out/samples.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
     let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
-    // As if it had been killed after the first block.
+    // This is the state of a comparison that was killed after its first block.
     let block = |line: &str| record(line)["record"] == "block";
     let end = whole.lines().position(block).unwrap() + 1;
     let cut: Vec<&str> = whole.lines().take(end).collect();

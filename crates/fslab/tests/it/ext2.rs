@@ -467,7 +467,7 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// An image that is not overwritten is not truncated either. A message contains an impossible size.
+/// A refused image is not truncated. The message contains an impossible size.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
@@ -527,7 +527,8 @@ fn readdir_option_sorts_a_listing_by_inode() {
     }
 }
 
-/// As with `seekdir`, with the kernel's cache of listings, and while names are added and removed.
+/// Seeks as `seekdir` does, with the kernel's cache of listings, and while names are added and
+/// removed.
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
     require_mounting!();

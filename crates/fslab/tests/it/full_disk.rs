@@ -178,7 +178,7 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
     Some(count)
 }
 
-/// The figures of "Known differences".
+/// Checks the figures in the section "Known differences".
 #[test]
 fn codecs_reach_their_documented_share_of_a_full_disk() {
     require_mounting!();

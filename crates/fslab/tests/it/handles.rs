@@ -183,7 +183,7 @@ fn file_handles_survive_dropped_kernel_caches_in_an_image() {
     ext2::check(&image);
 }
 
-/// The number alone would lead to the later file.
+/// The inode number without its generation would lead to the later file.
 #[track_caller]
 fn later_file_is_not_taken_for_the_first(place: &Place) {
     let path = |name: &str| place.point.join(name);

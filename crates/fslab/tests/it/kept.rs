@@ -396,7 +396,7 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
     place.umount();
 }
 
-/// As when a shell or a service manager signals a whole group: the daemon receives the signal
+/// A shell or a service manager may signal a whole group: the daemon then receives the signal
 /// twice.
 #[test]
 fn open_files_stay_usable_after_both_processes_are_signalled() {
@@ -441,7 +441,7 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     place.umount();
 }
 
-/// Between the death of a daemon and the start of the next one.
+/// The unmount comes between the death of a daemon and the start of the next one.
 #[test]
 fn supervisor_ends_if_unmounted_without_a_daemon() {
     require_mounting!();

@@ -203,7 +203,7 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
     }
 }
 
-/// The evidence is drawn as one drawing without outside references.
+/// The evidence is drawn as one SVG without external references.
 #[test]
 fn plot_draws_the_evidence_as_one_svg() {
     let directory = tempfile::tempdir().unwrap();

@@ -99,8 +99,8 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     figures_of_what_failed_are_marked(&place);
 }
 
-/// A pair that failed after it had given samples, a run that was cut short, and unreadable samples
-/// of another plan. The existing figures are shown with marks, and the exit code is 1.
+/// Plants a pair that failed after it had given samples, a run that was cut short, and unreadable
+/// samples of another plan. The existing figures are shown with marks, and the exit code is 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");

@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Returns a mebibyte: half of it compresses well, and the other half not at all. Each number gives
-/// a different one.
+/// different data.
 fn block(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut block = Vec::with_capacity(MIB as usize);

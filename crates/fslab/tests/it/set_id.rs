@@ -104,8 +104,8 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
     let mut lost = Vec::new();
     for (what, change) in CHANGES {
-        // Repeated, because the daemon has several threads, and one that has dropped the capability
-        // must be hit.
+        // This is repeated, because the daemon has several threads, and only some have dropped the
+        // capability.
         for attempt in 0..8 {
             drop(File::open(directory.join("source")).unwrap());
             let mode = change(&directory.join(format!("{what}-{attempt}"))).unwrap();

@@ -166,7 +166,7 @@ fn copied_tree_cannot_expire_objects_of_the_original() {
     assert!(fs::read(tiered.tree().join("file")).unwrap() == data);
 }
 
-/// Like a disk after an error.
+/// The archive is read-only, like a disk after an error.
 #[test]
 fn sole_archive_can_be_read_while_it_is_read_only() {
     require_mounting!();

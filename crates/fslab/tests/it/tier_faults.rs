@@ -38,7 +38,7 @@ impl Faulty {
         Self { tiered, archive }
     }
 
-    /// Runs `work` while the archive is faulty. Afterwards everything is as before.
+    /// Runs `work` while the archive is faulty. Afterwards checks that everything is as before.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
         let layer = format!("fault:seed=1,rules={rules}");
         let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
@@ -113,7 +113,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let point = tiered.path("");
     let point = point.to_str().unwrap();
     soon("it is recalled", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // The call soon hangs then, and takes 12 s.
+    // Soon after this the call hangs for 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);

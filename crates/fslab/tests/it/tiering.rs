@@ -58,7 +58,7 @@ impl Tiered {
         Self::over(None)
     }
 
-    /// Not mounted; over a new file system if a kind is given.
+    /// Makes a tier that is not mounted. If a kind is given, it is over a new file system.
     #[track_caller]
     pub fn over(kind: Option<Kind>) -> Self {
         let mut place = if kind.is_some() { Place::in_memory() } else { Place::new() };
@@ -88,7 +88,7 @@ impl Tiered {
         tiered
     }
 
-    /// Mounted, over a new file system of some kind.
+    /// Makes a mounted tier over a new file system of some kind.
     #[track_caller]
     pub fn mounted_over(kind: Kind) -> Self {
         let tiered = Self::over(Some(kind));
@@ -127,7 +127,7 @@ impl Tiered {
         self.place.lower.with_file_name(name)
     }
 
-    /// From now on the tree is another directory of the same tier.
+    /// Uses another directory of the same tier as the tree from now on.
     pub fn move_to(&mut self, tree: PathBuf) {
         self.place.lower = tree;
     }
@@ -274,7 +274,7 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
             tree.to_str().unwrap(),
         ])
     };
-    // First into the wrong directory: files that could not be placed are reported.
+    // The first attempt uses the wrong directory: files that could not be restored are reported.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);

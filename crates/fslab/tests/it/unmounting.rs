@@ -204,7 +204,7 @@ fn lazy_umount_does_not_wait_for_the_daemon() {
     soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
-/// Advice to ordinary users does not include what only root can do.
+/// Advice to ordinary users does not include actions that only root can do.
 #[test]
 fn advice_about_a_dead_mount_fits_the_user() {
     require_mounting!();

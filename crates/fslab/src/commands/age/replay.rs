@@ -25,8 +25,8 @@ use crate::leaves::check_free_to_write;
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
-To resume a replay that was ended or killed, give the same --checkpoint again. As root, files get
-the owners of the workload; for other users, all files belong to the user.";
+To resume a replay that was ended or killed, give the same --checkpoint again. If root runs it,
+files get the owners in the workload; otherwise all files belong to the user.";
 
 /// Arguments of `fslab age replay`.
 #[derive(Debug, clap::Args)]

@@ -60,7 +60,7 @@ impl Args {
 }
 
 impl Way {
-    /// Returns the same way, but a share waits while its host runs another one.
+    /// Returns these options with `wait` set: a share waits while its host runs another one.
     pub fn waiting(&self) -> Self {
         Self { wait: true, ..self.clone() }
     }
@@ -114,7 +114,7 @@ impl Way {
         if !self.other_build {
             campaign.check_program(&program)?;
         }
-        // From here on, much reading would disturb another share.
+        // The lock is taken before the inputs are read, because that would disturb another share.
         let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
         report_leftovers(&self.work_dir)?;
         let run = ShareRun {

@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a wrong option would show up as a missing target, hours later.
+    /// Without this test, a wrong option would show up as a missing target, hours later.
     #[test]
     fn the_stacks_of_all_plans_can_be_built() {
         let directory = Path::new("../../plans");

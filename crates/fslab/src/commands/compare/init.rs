@@ -29,7 +29,7 @@ const CANDIDATES: &[Candidate] = &[
         "mergerfs over ext4",
         "mergerfs",
         true,
-        // By default it keeps 4 GiB free, which is more than an image has.
+        // By default mergerfs keeps 4 GiB free, which is more than an image has.
         &[OVER, "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]\n"],
     ),
 ];
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// Targets that are possible on a machine are in the plan. Others are comments with the reason.
-    /// The plan parses either way.
+    /// The plan parses in both cases.
     #[test]
     fn generated_plan_contains_only_targets_that_can_run() {
         check(

@@ -1,5 +1,6 @@
 //! `fslab ext2 import` from a tar archive. It reads ustar, GNU and pax headers, as GNU tar, bsdtar
-//! and container images write them. Nothing is written above the target, and no link is followed.
+//! and container images write them. Nothing is written outside of the target, and no link is
+//! followed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

@@ -115,7 +115,7 @@ impl Options {
             }
             ("strictatime", None) => bail_as!(
                 BadInput,
-                "reads that the kernel answers from memory never reach fslab; relatime is possible"
+                "reads that the kernel answers from memory never reach fslab; use relatime"
             ),
             ("lazytime", None) => bail_as!(
                 BadInput,

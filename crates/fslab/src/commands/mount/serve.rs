@@ -84,7 +84,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Everything that may fail is done before there is a mount. An existing mount is not inspected,
+    // Steps that may fail are done before the mount exists. An existing mount is not inspected,
     // because nobody serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
@@ -92,7 +92,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // Not earlier: the files that a killed daemon had open are closed only now.
+    // This is not done earlier, because the files that a killed daemon had open are closed only
+    // now.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -267,7 +268,7 @@ const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. The first one unmounts and lets users finish; the second one cuts them off.
 /// Closed files are written back in any case, and more signals do not change that. Only SIGKILL
-/// drops their data.
+/// loses their data.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,

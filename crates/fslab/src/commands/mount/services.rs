@@ -1,7 +1,7 @@
 //! Passes requests from authorised clients of a socket to a layer.
 //!
 //! A request is one line. The answer consists of lines until the connection ends. If the client
-//! closes the connection, the requested work ends. Each request has its own thread.
+//! closes the connection, the requested work is cancelled. Each request has its own thread.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -88,7 +88,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // Daemons open as many files as they may, and their successors list them all.
+    // Daemons open as many files as they are allowed, and the next daemon lists all of them.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
         // It was unmounted, or never mounted. Another daemon would mount again.

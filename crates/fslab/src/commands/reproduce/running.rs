@@ -73,7 +73,7 @@ impl Done {
     }
 }
 
-/// A run of everything that claims need.
+/// A run of all commands and plans that claims need.
 pub(super) struct Campaign<'a> {
     pub out: &'a Path,
     pub work_dir: Option<&'a Path>,

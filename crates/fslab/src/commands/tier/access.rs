@@ -1,5 +1,5 @@
-//! Finds the tree that a path is in, and asks it: through the daemon that has it mounted, or by
-//! opening the tree.
+//! Finds the tree that contains a path, and sends commands to it: through the daemon that has it
+//! mounted, or by opening the tree.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;

@@ -294,8 +294,8 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
 }
 
 /// Formats a file's state with a letter, as `ls` of DMFS: `a` for archived, `A` for archived and
-/// offline. `p` is in between, `!` is damaged, `c` is changed since it was archived, `-` is only
-/// here.
+/// offline. `p` is partly offline, `!` is damaged, `c` is changed since it was archived, `-` is
+/// only local.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',
