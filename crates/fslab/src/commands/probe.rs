@@ -1,4 +1,4 @@
-//! `fslab probe`: finds out the attributes of a file system from outside.
+//! `fslab probe`: determines the attributes of a file system from outside.
 
 mod cells;
 mod reproduce;

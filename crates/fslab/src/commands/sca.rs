@@ -45,7 +45,7 @@ enum Command {
         /// A stored file, by its path in the lower directory
         file: PathBuf,
     },
-    /// Free the garbage of stored files by rewriting them in order
+    /// Compact stored files, which frees their garbage
     #[command(alias = "pack")]
     Compact(compact::Compact),
     /// Encode the files of a directory in place

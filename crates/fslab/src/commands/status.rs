@@ -85,7 +85,7 @@ impl Args {
         if self.json {
             say!("{:#}", json!({ "mounts": all.iter().map(Status::as_json).collect::<Vec<_>>() }));
         } else if all.is_empty() {
-            say!("no mounts; `fslab mount` makes one");
+            say!("no mounts; use `fslab mount` to make one");
         } else {
             show_all(&all);
         }

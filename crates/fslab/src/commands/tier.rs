@@ -23,7 +23,7 @@ use access::Access;
 /// Arguments of `fslab tier`. Experimental: keep other copies of the files in the tree.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print JSON, an object per line
+    /// Print JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
     /// Print a line for each file as well as sums
@@ -76,7 +76,7 @@ struct OneArchive {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a tier of a directory, to be mounted with `-l tier`
+    /// Turn a directory into a tier, to be mounted with `-l tier`
     Init(making::Init),
     /// Add an archive, or send new copies to a retired or detached one again
     Attach(making::Attach),

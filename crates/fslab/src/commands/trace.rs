@@ -17,7 +17,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the operations of a trace, one a line
+    /// Print the operations of a trace, one per line
     Show(show::Args),
     /// Replay a trace on another file system
     Replay(replay::Args),

@@ -101,7 +101,7 @@ fn comparison_shares_are_merged_and_resumed() {
         let (code, _, message) = scratch.fslab(&["compare", "--resume", "a", option, value]);
         assert_eq!(code, BAD_INPUT);
         assert!(message.contains(&format!("this run began with {begun} and resumes")), "{message}");
-        assert!(message.contains(&format!("leave out {option},")), "{message}");
+        assert!(message.contains(&format!("Leave out {option},")), "{message}");
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "what was there stays");

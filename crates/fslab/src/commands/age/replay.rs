@@ -94,7 +94,7 @@ impl From<DataArg> for Data {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FullArg {
-    /// End; the replay can be resumed after making room
+    /// Stop; the replay can be resumed after space was freed
     Stop,
     /// Skip files that do not fit, and count them
     Skip,
@@ -105,7 +105,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let reader = WorkloadReader::open(&self.workload)?;
         if self.verify && !rustix::process::geteuid().is_root() {
-            bail_as!(Missing, "--verify compares owners too, which only root's replay sets");
+            bail_as!(Missing, "--verify compares owners too, so it needs root");
         }
         if self.dry_run {
             return self.rehearse(reader);
@@ -161,7 +161,7 @@ impl Args {
         target.shutdown().context("can't shut down the target")?;
         say!("on {}, would replay {}", self.target, show::extent(reader)?);
         if done > 0 {
-            say!("of these, {done} operations are done already");
+            say!("{done} of these operations are already done");
         }
         say!("nothing was changed");
         Ok(())

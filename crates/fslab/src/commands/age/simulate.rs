@@ -79,7 +79,7 @@ pub struct Args {
     /// Print the figures of the paper too
     #[arg(long)]
     paper: bool,
-    /// Write a picture of the volume for each row here, as NAME-POLICY-CLUSTERING.svg
+    /// Write a picture of the volume for each row to this directory, as NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
     /// Write a chart of the scores over time to this file

@@ -27,8 +27,8 @@ pub struct Args {
     /// kind, modified, changed, born, mode, uid, gid
     #[arg(long, conflicts_with = "p9trace")]
     csv: bool,
-    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of them in the
-    /// order of their names: a snapshot for each dump, into the directory OUTPUT
+    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of traces in the
+    /// order of their names. Each dump becomes a snapshot in the directory OUTPUT
     #[arg(long, conflicts_with = "anonymise")]
     p9trace: bool,
     /// Write two synthetic snapshots of this many entries, a day apart, for measuring: INPUT and
@@ -104,8 +104,8 @@ impl Args {
         say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
             say!(
-                "not in these traces: the roots of {} dumps, and {} blocks of the others, whose \
-                 files are left out",
+                "missing in these traces: the roots of {} dumps, and {} blocks of other dumps, \
+                 whose files are left out",
                 written.rootless,
                 written.missing_blocks
             );

@@ -159,7 +159,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     let seconds: f64 = known.iter().flatten().sum();
     let unknown = known.iter().filter(|seconds| seconds.is_none()).count();
     if known.is_empty() {
-        return "\nnothing is chosen: there is nothing to run\n".to_owned();
+        return "\nno run is selected\n".to_owned();
     }
     let counted = match (known.len(), runs_in_all(plan)) {
         (chosen, all) if chosen < all => format!("{chosen} of {all} runs"),

@@ -187,7 +187,7 @@ fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
     let is_needed = context.has_reporters() || !context.services().is_empty();
     match runtime::prepare() {
         Err(error) if !is_needed => {
-            tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
+            tracing::info!("`fslab umount` can't report the result of this daemon: {error:#}");
             Ok(None)
         }
         directory => directory.map(Some),

@@ -1,5 +1,4 @@
-//! `fslab sca compact`: rewrites stored files in order and frees their garbage, while nothing is
-//! mounted.
+//! `fslab sca compact`: compacts stored files, which frees their garbage, while nothing is mounted.
 
 use std::path::{Path, PathBuf};
 
@@ -73,9 +72,9 @@ impl Compact {
         let (files, already) = (counted(totals.compacted, "file"), totals.already);
         if self.dry_run {
             say!("{files} would be compacted, with {freed} of garbage");
-            say!("{already} have nothing to gain; nothing was changed");
+            say!("{already} need no compaction; nothing was changed");
         } else {
-            say!("{files} compacted, {freed} freed; {already} had nothing to gain");
+            say!("{files} compacted, {freed} freed; {already} needed no compaction");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
           add = candidates::layers())]
     layers: Vec<LayerChoice>,
-    /// First create the files that the trace found: their names, kinds, sizes and modes
+    /// First create the files that existed before the trace: their names, kinds, sizes and modes
     #[arg(long)]
     populate: bool,
     /// Keep the recorded pauses between operations

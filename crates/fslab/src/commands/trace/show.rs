@@ -26,7 +26,7 @@ pub struct Args {
     /// Print at most this many operations
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
-    /// Print JSON, an object per line, with the columns of the trace
+    /// Print JSON, one object per line, with the columns of the trace
     #[arg(long)]
     json: bool,
     /// The trace: its directory, or one file of it

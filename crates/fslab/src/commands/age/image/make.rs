@@ -196,7 +196,7 @@ fn age(
     let ended = replayer.run(reader, &mut watcher);
     watcher.bar.finish_and_clear();
     if !ended? {
-        bail!("interrupted; nothing was kept");
+        bail!("interrupted; no image was written");
     }
     let Replayed { operations, bytes_written, no_space, left_out, .. } = *replayer.replayed();
     let complete = no_space + left_out == 0;
@@ -204,7 +204,7 @@ fn age(
     drop(replayer);
     let tree = fslab_age::score::tree_checksum(&*ground.file_system, true)?;
     if complete && tree != expected {
-        bail!("the aged tree differs from that of the workload; nothing was kept");
+        bail!("the aged tree differs from that of the workload; no image was written");
     }
     let score = watcher.score()?.total.score();
     let facts = [
