@@ -2,7 +2,7 @@
 //! limits in the guide (layers.md, "Memory").
 //!
 //! Short forms run with all tests. The long forms print a figure for each case; the guide
-//! (testing.md) describes how to run them.
+//! (test-fslab.md) describes how to run them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
