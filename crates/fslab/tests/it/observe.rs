@@ -52,7 +52,7 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages of memory; partial pages may reach the daemon in two pieces.
+            // Whole pages of memory; partial pages may reach the daemon in two requests.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -182,7 +182,7 @@ fn stats_refuses_a_mount_without_counters() {
     assert!(code == 3 && message.contains("is not a mount of fslab"), "{message}");
 }
 
-/// A mount with a trace beside it.
+/// A mount, and its trace in another directory.
 struct Traced {
     place: Place,
     scratch: TempDir,

@@ -99,8 +99,8 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     figures_of_what_failed_are_marked(&place);
 }
 
-/// A pair that failed after it had given samples, a run that was cut short, and unreadable samples
-/// of another plan. The existing figures are shown with marks, and the exit code is 1.
+/// Plants a pair that failed after it had given samples, a run that was cut short, and unreadable
+/// samples of another plan. The existing figures are shown with marks, and the exit code is 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
@@ -222,12 +222,12 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     send(working.id(), Signal::TERM);
     let ended = working.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; nothing is left\n");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; no files are left\n");
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The command for the claims on recovery finds the same file both times and leaves nothing. Its
-/// answer is where the claims read it.
+/// The command for the claims on recovery finds the same file both times and leaves no files. Its
+/// output has the figures where the claims read them.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();
