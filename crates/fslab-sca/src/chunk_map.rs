@@ -247,13 +247,13 @@ impl ChunkMap {
     ) -> Result<Vec<u8>> {
         let (frame, body) = frame_reader::frame(io, &self.identity, page)?;
         if frame.kind != Kind::Index || frame.position != first {
-            return Err(io.damaged(page.offset, "an index page that is another"));
+            return Err(io.damaged(page.offset, "another frame instead of an index page"));
         }
         let chunk_max = SIZE_MAX >> self.identity.chunk_log2;
         (self.identity.codec.container.unpack)(&body)
             .filter(|payload| payload.len() == frame.length as usize)
             .filter(|payload| leads_at_most_to(payload, level, first, chunk_max))
-            .ok_or_else(|| io.damaged(page.offset, "an index page that makes no sense"))
+            .ok_or_else(|| io.damaged(page.offset, "an invalid index page"))
     }
 
     /// Loads every index page that applying a frame will need, so that applying it can't fail.

@@ -83,10 +83,10 @@ pub enum Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
     /// A process has it open for writing.
-    #[error("somebody is writing to it")]
+    #[error("a process has it open for writing")]
     InUse,
     /// It changed while it was copied.
-    #[error("it changed meanwhile")]
+    #[error("it was changed during the conversion")]
     Changed,
     /// It has names outside the tree.
     #[error("{outside} of its {links} names are outside the tree")]
@@ -107,7 +107,10 @@ pub enum Why {
     #[error("it has several names and another owner, and trusted xattrs can't be set")]
     NotMarkable,
     /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
-    #[error("somebody wrote to it, and what counts is {name:?} beside it: {source}")]
+    #[error(
+        "a process wrote to it, and the original can't get its name back; the newest data is in \
+         {name:?} in the same directory: {source}"
+    )]
     Stranded {
         /// Name of the original.
         name: OsString,
@@ -115,13 +118,13 @@ pub enum Why {
         source: fslab_vfs::Error,
     },
     /// Its content is itself a stored file, which the next run would decode too.
-    #[error("what it holds is a stored file itself, and no xattr can be set to say so: {0}")]
+    #[error("its content is a stored file, and no xattr can be set to record this: {0}")]
     Nested(#[source] fslab_vfs::Error),
     /// It looks like a stored file, and the tree has no xattr to record whether it is one.
-    #[error("it looks like a stored file, and no xattr of the tree can record whether it is one")]
+    #[error("it looks like a stored file, and the tree has no xattr to record whether it is one")]
     Unrecorded,
     /// It belongs to another user or group.
-    #[error("it belongs to user {uid} and group {gid}, and only root can give them the new file")]
+    #[error("it belongs to user {uid} and group {gid}, and only root can give a copy this owner")]
     OtherOwner {
         /// The owner.
         uid: u32,
@@ -138,8 +141,8 @@ pub enum Why {
     },
     /// An original left by an interrupted run, without a matching copy.
     #[error(
-        "an interrupted run left it, and nothing beside it is the same: give it its name back, \
-         or remove it"
+        "an interrupted run left this original, and no file in its directory has the same content: \
+         give it its name back, or remove it"
     )]
     Original,
     /// A call failed.

@@ -117,7 +117,7 @@ impl Garbage {
             match error.errno() {
                 // The file system below has no holes: packing frees the space.
                 Errno::OPNOTSUPP => {}
-                _ => tracing::warn!(%error, file = %io.lower.name(), "could not give space back"),
+                _ => tracing::warn!(%error, file = %io.lower.name(), "can't free dead frames"),
             }
         }
     }

@@ -88,7 +88,7 @@ fn line(stretch: &Stretch, out: &mut dyn Write) -> io::Result<()> {
     match stretch {
         Stretch::Head { length } => writeln!(out, "{:>12} {length:>9}  head", 0),
         Stretch::Rest { offset, length } => {
-            writeln!(out, "{offset:>12} {length:>9}  no frame")
+            writeln!(out, "{offset:>12} {length:>9}  not a frame")
         }
         Stretch::Frame(frame) => {
             let (offset, stored) = (frame.reference.offset, frame.reference.stored_length);

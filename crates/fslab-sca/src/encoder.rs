@@ -41,7 +41,7 @@ pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) ->
         return Ok(Encoded { raw: true, body: (codec.store)(content) });
     }
     let body = (codec.encode)(content, settings.level).map_err(|error| {
-        tracing::error!(%error, "a chunk could not be encoded");
+        tracing::error!(%error, "can't encode a chunk");
         Errno::NOMEM
     })?;
     let worth_it = (content.len() as f64 * (1.0 - settings.least_gain)) as usize;

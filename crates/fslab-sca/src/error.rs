@@ -37,8 +37,8 @@ pub enum Error {
     },
     /// A tree lies inside another tree whose files are all plain.
     #[error(
-        "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
-         xattr user.fslab.sca.tree", path.display()
+        "the whole tree {} was decoded or is being encoded: encode or decode that tree, or remove \
+         its xattr user.fslab.sca.tree", path.display()
     )]
     PartOfPlainTree {
         /// The surrounding tree.

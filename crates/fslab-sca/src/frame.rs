@@ -261,16 +261,16 @@ pub fn parse_any(
     header: &[u8],
     offset: u64,
 ) -> Result<(Identity, Frame), &'static str> {
-    let bytes = (codec.container.unwrap)(header).ok_or("no frame header")?;
-    let record = FrameRecord::read_from_bytes(&bytes).or(Err("no frame header"))?;
+    let bytes = (codec.container.unwrap)(header).ok_or("not a frame header")?;
+    let record = FrameRecord::read_from_bytes(&bytes).or(Err("not a frame header"))?;
     if record.magic != FRAME_MAGIC {
-        return Err("no frame header");
+        return Err("not a frame header");
     }
     if record.crc.get() != crc_of(&record) {
         return Err("a frame header with a wrong checksum");
     }
     if record.offset.get() != offset {
-        return Err("a frame that belongs elsewhere");
+        return Err("a frame that was written at another offset");
     }
     let identity = Identity::from_stored(record.codec, record.chunk_log2, record.file_id.get())
         .filter(|identity| identity.codec.number == codec.number)
@@ -280,8 +280,8 @@ pub fn parse_any(
 
 /// Checks the bounds of all header fields, so that later arithmetic can't overflow.
 fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static str> {
-    const WRONG: Result<Frame, &str> = Err("a frame header that makes no sense");
-    let kind = Kind::from_number(record.kind).ok_or("a frame of unknown kind")?;
+    const WRONG: Result<Frame, &str> = Err("an invalid frame header");
+    let kind = Kind::from_number(record.kind).ok_or("a frame of an unknown kind")?;
     let stored_length = record.stored_length.get();
     let longest = if kind == Kind::Gap { u64::from(u32::MAX) } else { FRAME_BYTES_MAX };
     let (from, length) = (u64::from(record.from.get()), u64::from(record.length.get()));

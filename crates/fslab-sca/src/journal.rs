@@ -218,7 +218,7 @@ impl Journal {
     pub fn prepare_end(&mut self, io: Io<'_>) -> Result<()> {
         if !self.is_end_clear() {
             // Callers clear the end first, by `commit::clear_end`.
-            return Err(io.damaged(self.end, "bytes where the next frame goes"));
+            return Err(io.damaged(self.end, "bytes at the offset of the next frame"));
         }
         if self.head == Head::Damaged {
             mend_head(io, &self.identity)?;
@@ -280,7 +280,7 @@ impl Journal {
     /// Cuts off a write that failed.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
         let Err(error) = io.lower.truncate(io.request, base) else { return };
-        tracing::warn!(%error, "could not cut off a write that failed");
+        tracing::warn!(%error, "can't remove the bytes of a failed write");
         // A partly written head is written anew with the next frame.
         let length = io.lower.length(io.request).unwrap_or(0);
         if length > self.end {

@@ -298,7 +298,7 @@ fn is_of_rights(name: &OsStr) -> bool {
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
     let first = errors.next();
-    errors.for_each(|error| tracing::warn!(%error, "a layer could not end in order"));
+    errors.for_each(|error| tracing::warn!(%error, "can't end a layer cleanly"));
     first.map_or(Ok(()), Err)
 }
 
@@ -339,7 +339,10 @@ impl FileSystem for Sca {
             && let Err(error) =
                 size_xattr::end_session(&self.lower, &request, &self.settings.session)
         {
-            tracing::warn!(%error, "the next mount will look at each file to know its size");
+            tracing::warn!(
+                %error,
+                "can't record the end of the session; the next mount must open every file"
+            );
         }
         answers.extend([synced, self.lower.shutdown()]);
         first_error(answers)

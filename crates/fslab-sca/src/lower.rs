@@ -125,7 +125,11 @@ impl LowerFile {
         match self.give_back(request, before.permissions, capabilities) {
             // The work is done; an ordinary user can't restore what only root may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
-                tracing::warn!(%error, file = %self.name(), "set-id bits or capabilities are lost");
+                tracing::warn!(
+                    %error,
+                    file = %self.name(),
+                    "can't restore set-id bits or capabilities: they are lost"
+                );
             }
             given => given?,
         }

@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 pub const CHUNK: OptionSpec = OptionSpec {
     name: "chunk",
-    help: "bytes encoded on their own, a power of two, for new files",
+    help: "bytes that are encoded together in new files; a power of two",
     default: "128KiB",
     value: ValueKind::Bytes { least: 4 * KIB, most: MIB },
 };
@@ -33,7 +33,7 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const THREADS: OptionSpec = OptionSpec {
     name: "threads",
-    help: "threads that encode and decode; 0 for one a processor",
+    help: "threads that encode and decode; 0 for one for each processor",
     default: "0",
     value: ValueKind::Count { least: 0, most: 256 },
 };
@@ -47,14 +47,15 @@ pub const CACHE: OptionSpec = OptionSpec {
 
 pub const MIN_RATIO: OptionSpec = OptionSpec {
     name: "min-ratio",
-    help: "share of a chunk that encoding must leave off, else it is stored raw",
+    help: "minimum share that encoding must save; otherwise the chunk is stored raw",
     default: "0.03",
     value: ValueKind::Share,
 };
 
 pub const VERIFY: OptionSpec = OptionSpec {
     name: "verify",
-    help: "check checksums on reading; off is for measurements only and voids promise 3",
+    help: "verify checksums when reading; off is only for measurements and disables promise 3 \
+           (never wrong bytes)",
     default: "on",
     value: ValueKind::Switch,
 };
@@ -75,21 +76,21 @@ pub const GARBAGE: OptionSpec = OptionSpec {
 
 pub const PACK: OptionSpec = OptionSpec {
     name: "pack",
-    help: "when to pack files: idle (while nothing is asked for, and at the end), close, or off",
+    help: "when to pack files: idle (while the mount is idle, and at unmount), close, or off",
     default: "idle",
     value: ValueKind::Choice(&["idle", "close", "off"]),
 };
 
 pub const PACK_AFTER: OptionSpec = OptionSpec {
     name: "pack-after",
-    help: "how long nobody must have asked for anything before files are packed",
+    help: "how long the mount must be idle before files are packed",
     default: "5s",
     value: ValueKind::Duration,
 };
 
 pub const PACK_RATE: OptionSpec = OptionSpec {
     name: "pack-rate",
-    help: "bytes a second that packing may write while nothing else is asked for",
+    help: "bytes per second that packing may write while the mount is idle",
     default: "64MiB",
     value: ValueKind::Bytes { least: 64 * KIB, most: 1 << 40 },
 };
@@ -122,7 +123,7 @@ pub fn settings(
     };
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
-        tracing::warn!("sizes can't be kept in xattrs here: listings will open every file");
+        tracing::warn!("can't keep sizes in xattrs here: listings will open every file");
     }
     if !options.is_on("verify") {
         tracing::warn!("verify=off: damaged content will be served; for measurements only");

@@ -252,7 +252,11 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
     let Stage::Copying(copying) = &packing.stage else { return Ok(()) };
     file.step(|io, log| {
         if let Err(error) = log.empty_gaps(io, &copying.gaps) {
-            tracing::warn!(%error, file = %io.lower.name(), "could not give up packing in order");
+            tracing::warn!(
+                %error,
+                file = %io.lower.name(),
+                "can't free the space of an abandoned packing"
+            );
         }
         Ok(())
     })

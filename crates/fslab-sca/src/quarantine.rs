@@ -41,7 +41,7 @@ impl Log {
             file = %io.lower.name(),
             offset = leftover.start,
             bytes = leftover.end - leftover.start,
-            "bytes that are no frame were kept aside; see `fslab sca dump`"
+            "bytes that are not a frame were quarantined; see `fslab sca dump`"
         );
         self.journal.note_behind(Behind::Nothing);
         self.journal.note_write();

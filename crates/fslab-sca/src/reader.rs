@@ -159,7 +159,7 @@ impl ChunkMap {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }
             _ => {
-                let what = "a frame with less content than said";
+                let what = "a frame with less content than its index entry";
                 Err(io.of_chunk(chunk).damaged(entry.frame.offset, what))
             }
         }
@@ -204,7 +204,7 @@ impl ChunkMap {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
         let (frame, body) = frame_reader::frame(io, self.identity(), entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
-            return Err(io.damaged(offset, "content of another place"));
+            return Err(io.damaged(offset, "content of another chunk or offset"));
         }
         Ok((frame, body))
     }

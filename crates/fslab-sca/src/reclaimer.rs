@@ -152,7 +152,7 @@ impl Reclaimer {
         let work = move || Run { access: &access, shared: &shared, pace }.run();
         match std::thread::Builder::new().name("reclaimer".to_owned()).spawn(work) {
             Ok(begun) => *thread = Some(begun),
-            Err(error) => tracing::warn!(%error, "no thread can be had to give space back"),
+            Err(error) => tracing::warn!(%error, "can't start the thread that frees space"),
         }
         thread.is_some()
     }
@@ -164,7 +164,7 @@ impl Reclaimer {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that gives space back has failed");
+            tracing::error!("the thread that frees space has panicked");
         }
     }
 
@@ -183,7 +183,7 @@ impl Reclaimer {
         }
         let left = self.shared.queue.lock().packed.order.len();
         if left > 0 {
-            tracing::info!("{left} files are left to be compacted; `fslab sca compact` does so");
+            tracing::info!("{left} files were not compacted; run `fslab sca compact`");
         }
     }
 }
@@ -268,12 +268,12 @@ impl Run<'_> {
 
 /// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
-    caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
+    caught(ino, "commit or clean", || access.tend(&own_request(), ino));
 }
 
 /// Packs a file; returns `None` on failure.
 fn pack(access: &Access, ino: Ino, goes_on: &mut dyn FnMut(u64) -> bool) -> Option<Packed> {
-    let packed = caught(ino, "packing", || access.pack(&own_request(), ino, goes_on));
+    let packed = caught(ino, "pack", || access.pack(&own_request(), ino, goes_on));
     packed.inspect(|packed| tracing::debug!(ino = ino.0, ?packed, "packing"))
 }
 
@@ -283,13 +283,13 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
         Ok(Ok(done)) => Some(done),
         // The file may have been removed, or its disk may be full or read-only.
         Ok(Err(error)) => {
-            tracing::debug!(%error, ino = ino.0, "{what} a file failed");
+            tracing::debug!(%error, ino = ino.0, "can't {what} a file");
             None
         }
         // A bug with one file must not stop the thread. The file stays in use, because settling it
         // would trust a state that may be wrong.
         Err(_) => {
-            tracing::error!(ino = ino.0, "{what} a file went wrong: this is a bug");
+            tracing::error!(ino = ino.0, "a bug: the attempt to {what} a file panicked");
             None
         }
     }

@@ -61,7 +61,7 @@ pub fn open(
     }
     let found = (log.size(), log.journal.sequence());
     if mark.is_some_and(|mark| (mark.file_size, mark.sequence) != found) {
-        return Err(io.damaged(log.end(), "a frame header; frames behind it can't be found"));
+        return Err(io.damaged(log.end(), "a damaged header, which hides the frames after it"));
     }
     Ok(log)
 }
@@ -135,7 +135,7 @@ pub fn in_place_of(log: &Log, mut found: Log, io: Io<'_>) -> Option<Log> {
     if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
         return None;
     }
-    tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
+    tracing::warn!(file = %io.lower.name(), "a damaged index was rebuilt from the frames");
     found.commits = log.commits.anew(found.commits);
     found.journal.note_head(log.journal.head());
     Some(found)
@@ -203,7 +203,7 @@ fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
         && frame.sequence == slot.sequence
         && log.adopt(&frame, &payload).is_some()
         && log.commits.ordinal() == slot.ordinal;
-    if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
+    if is_right { Ok(()) } else { Err(io.damaged(offset, "an invalid checkpoint")) }
 }
 
 /// Records the data behind the last frame: nothing, a seek table, or unknown bytes.
@@ -350,10 +350,10 @@ impl<'a> Walk<'a> {
     fn keep_bounded(&mut self, log: &mut Log) -> Result<()> {
         log.garbage.keep_at_most(self.dead_max);
         if self.has_too_many_segments(log) {
-            return Err(self.io.damaged(log.end(), "more raw pieces than there can be"));
+            return Err(self.io.damaged(log.end(), "too many raw pieces"));
         }
         if log.map.changed_pages() > self.pages_max {
-            return Err(self.io.damaged(log.end(), "frames too far apart to do without an index"));
+            return Err(self.io.damaged(log.end(), "frames too far apart to rebuild the index"));
         }
         Ok(())
     }
@@ -447,7 +447,7 @@ impl<'a> Walk<'a> {
             file = %self.io.lower.name(),
             chunk = frame.position,
             offset = frame.reference.offset,
-            "a frame is not whole and was left out"
+            "an incomplete frame was left out"
         );
         log.map.note_disorder();
         log.journal.note_left_out();

@@ -210,7 +210,7 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
 
 /// The error for a file with the mark of a stored file but without a known head.
 pub fn headless(ino: Ino) -> Error {
-    let what = "a stored file whose head is damaged, or of a later version";
+    let what = "a stored file with a damaged head, or of a later version";
     Error::Damaged { ino, offset: 0, what }
 }
 

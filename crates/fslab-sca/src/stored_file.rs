@@ -369,7 +369,7 @@ impl StoredFile {
         let _turn = file.turn();
         if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "could not commit or clean a stored file");
+            tracing::warn!(%error, file, "can't commit or clean a stored file");
         }
     }
 

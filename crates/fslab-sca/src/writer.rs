@@ -287,7 +287,7 @@ impl Log {
             // The change has taken effect, and the frames alone are enough to find everything. A
             // copy that does not fit is given up.
             Err(error) if !self.journal.is_copy() => {
-                tracing::debug!(%error, file = %io.lower.name(), "could not write a checkpoint");
+                tracing::debug!(%error, file = %io.lower.name(), "can't write a checkpoint");
                 Ok(())
             }
             written => written,

@@ -8,7 +8,7 @@ use super::{CodecError, CodecSpec, Levels, fill, skippable};
 pub const SPEC: CodecSpec = CodecSpec {
     number: 5,
     name: "lz4",
-    help: "compresses fast into lz4 frames",
+    help: "compresses quickly into lz4 frames",
     levels: Levels::NONE,
     compresses: true,
     encode,

@@ -12,7 +12,7 @@ use crate::format::HEAD_BYTES;
 pub const SPEC: CodecSpec = CodecSpec {
     number: 2,
     name: "uuencode",
-    help: "encodes as printable text, a third larger",
+    help: "encodes as printable text, which is a third larger",
     levels: Levels::NONE,
     compresses: false,
     encode: |content, _| Ok(section(content)),

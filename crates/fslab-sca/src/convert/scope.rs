@@ -248,7 +248,7 @@ impl Conversion {
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {
-            tracing::warn!(files, "stored files of other trees are encoded once more, as content");
+            tracing::warn!(files, "stored files of other trees are encoded again, as content");
         }
         match (self.scope.rule, self.direction) {
             (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {

@@ -122,7 +122,7 @@ impl Tool {
         {
             return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
         }
-        let what = "a frame header with wrong bytes around or in its record".to_owned();
+        let what = "a frame header with wrong bytes in or around its record".to_owned();
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
     }
 

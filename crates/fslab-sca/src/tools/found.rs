@@ -19,12 +19,11 @@ use crate::superblock;
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// A message that a check also uses for the rest of a file.
-pub(super) const NO_FRAME: &str = "bytes that are no frame, to the end of the file";
-const LEFT_OUT: &str = "frames behind the last checkpoint are not whole: what they held is \
-                        missing, or is as it was before";
-const TORN: &str =
-    "content that is not whole, at the end of the file: a crash or damage left it so";
-const CUT_SHORT: &str = "the last frames are missing: the file was left in another state";
+pub(super) const NO_FRAME: &str = "bytes that are not a frame, up to the end of the file";
+const LEFT_OUT: &str = "incomplete frames after the last checkpoint: their content is missing \
+                        or has an older version";
+const TORN: &str = "incomplete content at the end of the file, left by a crash or by damage";
+const CUT_SHORT: &str = "the last frames are missing: the file had more when it was closed";
 
 /// A stored file and its missing parts.
 pub struct Found {
@@ -144,7 +143,7 @@ fn finding(offset: u64, what: &str) -> Finding {
 fn passed_over(gap: &Range<u64>) -> Finding {
     let bytes = gap.end - gap.start;
     let what = format!(
-        "{bytes} bytes that are no frame: what they held is missing, or is as it was before"
+        "{bytes} bytes that are not a frame: their content is missing or has an older version"
     );
     finding(gap.start, &what)
 }

@@ -315,7 +315,7 @@ fn an_original_that_is_written_to_is_never_removed() {
     until_unused(root).unwrap();
     let (told, ended) = encode(&written_to_after_trade(root, false));
     ended.unwrap();
-    expect(&told, &[("file", "it changed meanwhile")]);
+    expect(&told, &[("file", "it was changed during the conversion")]);
     assert_eq!(names(root), ["file"]);
     assert_eq!(fs::metadata(root.join("file")).unwrap().ino(), ino);
     until_unused(root).unwrap();
@@ -480,7 +480,7 @@ fn conversion_does_not_follow_a_symbolic_link() {
     let below: Arc<dyn FileSystem> = Arc::new(Elsewhere(host, root.join("link")));
     let (told, ended) = encode(&below);
     ended.unwrap();
-    expect(&told, &[("file", "it changed meanwhile")]);
+    expect(&told, &[("file", "it was changed during the conversion")]);
     assert!(fs::read(root.join("tree/file")).unwrap() == text(50_000));
 }
 
