@@ -22,7 +22,7 @@ pub enum Stretch {
 /// Divides a file into sections without gaps. The walk starts at the first frame and ignores slots.
 ///
 /// # Errors
-/// Errors of reading the file below.
+/// Errors of reading the lower file.
 pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Result<Vec<Stretch>> {
     let mut stretches = vec![Stretch::Head { length: length.min(HEAD_BYTES) }];
     let mut walk = Walk::new(io, length, true);
@@ -40,7 +40,7 @@ pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Res
 /// Writes a line for each section.
 ///
 /// # Errors
-/// Errors of reading the file below or of writing the text.
+/// Errors of reading the lower file or of writing the text.
 pub fn dump(
     io: Io<'_>,
     identity: &Identity,

@@ -40,7 +40,8 @@ pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(F
         return Err(io.damaged(offset, "a frame past the end of the stored file"));
     }
     let body = Body { bytes, header_bytes };
-    // Repairs one byte as the walk does: what the walk accepts must be accepted everywhere.
+    // Repairs one byte as the walk does, because a header that the walk accepts must be accepted
+    // everywhere.
     let frame = parse_mending(identity, &body.bytes[..header_bytes], offset)
         .map_err(|what| io.damaged(offset, what))?;
     if frame.reference != reference {

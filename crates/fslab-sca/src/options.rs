@@ -95,10 +95,10 @@ pub const PACK_RATE: OptionSpec = OptionSpec {
     value: ValueKind::Bytes { least: 64 * KIB, most: 1 << 40 },
 };
 
-/// Settings of a layer over a file system.
+/// Returns the settings of a layer over a file system.
 ///
 /// # Errors
-/// A chunk size that is not a power of two; errors of beginning a session.
+/// The chunk size is not a power of two, the tree is in use, or the session can't be begun.
 pub fn settings(
     codec: &'static CodecSpec,
     fs: &Arc<dyn FileSystem>,
@@ -153,7 +153,7 @@ pub fn settings(
 /// Locks a tree for one layer.
 ///
 /// # Errors
-/// `InUse` if another process holds the lock.
+/// `InUse` if another process has locked the tree.
 pub fn lock_tree(codec: &'static CodecSpec, fs: &dyn FileSystem, mode: LockMode) -> Result<()> {
     fs.lock_tree(mode).map_err(|source| match source.errno() {
         Errno::BUSY => Error::InUse { layer: codec.name },
@@ -188,7 +188,7 @@ fn cache(bytes: u64) -> DecodedCache {
     Cache::with_weighter(chunks, bytes, BytesOfContent)
 }
 
-/// Settings for inspecting stored files: nothing is written or cached.
+/// Returns settings for inspecting stored files, without writing or caching.
 ///
 /// # Errors
 /// No thread can be started.
@@ -217,7 +217,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
     })
 }
 
-/// Settings for packing stored files of a codec while nothing is mounted over them.
+/// Returns settings for packing stored files of a codec while nothing is mounted over them.
 ///
 /// # Errors
 /// No thread can be started.
@@ -226,7 +226,7 @@ pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Res
     Ok(Settings { codec, level, least_gain: 0.03, size_xattr, ..of_tools()? })
 }
 
-/// Settings for encoding samples as a layer with these options would.
+/// Returns settings for encoding samples as a layer with these options would.
 ///
 /// # Errors
 /// No thread can be started.

@@ -1,10 +1,10 @@
 //! Frees space in a background thread, so that no writer waits for it.
 //!
 //! A file whose changes made maintenance due (see `reclaim_policy`) is committed or collected at
-//! once, in parallel with its writers. Files that hold garbage when a user closes them are packed
-//! once no request has arrived for a while, at most at the configured rate. The thread pauses as
-//! soon as requests arrive again. At unmount the remaining files are packed for at most `END_MAX`,
-//! because the next mount does not know them.
+//! once, in parallel with its writers. A file with garbage is offered for packing when a user
+//! closes it. It is packed once no request has arrived for a while, at most at the configured rate.
+//! The thread pauses as soon as requests arrive again. At unmount the remaining files are packed
+//! for at most `END_MAX`, because the next mount starts with an empty queue.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +21,8 @@ use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;
 
-/// Maximum number of remembered files, in less than 4 MiB. Other files are offered again when they
-/// are used again.
+/// Maximum length of a queue, in less than 4 MiB. A file that does not fit is offered again after
+/// its next use.
 const OFFERED_MAX: usize = 1 << 16;
 
 /// Maximum time for packing files at unmount.
@@ -203,8 +203,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // Number of requests seen by the last packing: there is no new wait while it stays the
-        // same.
+        // Number of requests seen by the last packing: if it has not changed, the thread does not
+        // wait again.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
             match job {
@@ -286,8 +286,8 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
             tracing::debug!(%error, ino = ino.0, "can't {what} a file");
             None
         }
-        // A bug with one file must not stop the thread. The file stays in use, because settling it
-        // would trust a state that may be wrong.
+        // A bug with one file must not stop the thread. The file is kept in use, because settling
+        // it would trust a state that may be wrong.
         Err(_) => {
             tracing::error!(ino = ino.0, "a bug: the attempt to {what} a file panicked");
             None

@@ -1,4 +1,4 @@
-//! `copy`: a chunk's bytes as they are, behind a frame header.
+//! `copy`: a frame header, followed by the unencoded bytes of a chunk.
 //!
 //! It runs the whole layer without encoding, and so measures the cost of the layer itself. It
 //! corresponds to Copyfs in Zadok et al. (2001).

@@ -1,4 +1,4 @@
-//! Determines the kind of a file below: empty, stored or foreign.
+//! Determines the kind of a lower file: empty, stored or foreign.
 
 use fslab_vfs::Result;
 
@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::size_xattr::{Clean, Mark};
 use crate::{recovery, superblock};
 
-/// Returns a file's kind by its mark and its beginning, and whether the mark is trusted.
+/// Returns the kind of a file from its mark and its beginning, and whether the mark is trusted.
 pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
     let mark = MarkState::from(found.as_ref());
     let length = io.lower.length(io.request)?;
@@ -39,10 +39,10 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
 }
 
-/// Judges incomplete content at the end of a file without a mark. A crash leaves such content, and
+/// Judges incomplete content at the end of a file without a mark. A crash may leave such content;
 /// it is left out like any write that was not synced. If no session of the tree ended in a crash,
-/// it is damage: the file was copied without its xattrs, or lost them. Tools can't tell the two
-/// apart, and refuse the file.
+/// it is damage: the file was copied without its xattrs, or lost them. Tools can't distinguish the
+/// two cases, and refuse the file.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
     if !may_leave_out || *size_xattr && session.had_no_crash() {
