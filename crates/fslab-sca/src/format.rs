@@ -246,9 +246,9 @@ pub struct MarkRecord {
     pub version: u8,
     /// 1: a stored file. 2: a foreign file, whatever its bytes look like.
     pub kind: u8,
-    /// Stored file: 0 while it is being written, when the mark is not trusted; 1 if the mark is
-    /// right unless the machine has crashed since; 2 if it is right. Foreign file: 1 or 2 if a
-    /// conversion marked it; with 2, the earlier xattr follows.
+    /// For a stored file: 0 while it is being written, when the mark is not trusted. 1 if the mark
+    /// is right, unless the machine has crashed since. 2 if it is right. For a foreign file: 1 or 2
+    /// if a conversion marked it; with 2, the earlier xattr follows.
     pub state: u8,
     pub zero: u8,
     /// CRC32C of the record with this field zero.

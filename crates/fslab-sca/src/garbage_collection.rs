@@ -170,8 +170,8 @@ impl Log {
         self.encoded(io, chunk, &self.map.chunk_content(io, chunk)?)
     }
 
-    /// Returns the gaps that replace everything before a move's border, where no live frame is
-    /// left. The list is empty if the gaps exist already.
+    /// Returns the gaps that replace everything before a move's border. No live frame may be left
+    /// there. The list is empty if the gaps exist already.
     fn gaps_before(&self, io: Io<'_>, moving: &Move) -> Result<Vec<Gap>> {
         // Another move, which began later, may have ended first.
         if end_of(&self.leading_gaps(io)?) >= moving.border {

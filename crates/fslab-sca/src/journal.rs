@@ -158,7 +158,7 @@ impl Journal {
         self.behind == Behind::Superseded
     }
 
-    /// Whether the file consists only of frames, and perhaps a seek table at the end.
+    /// Whether the file consists only of frames, optionally with a seek table at the end.
     pub fn ends_well(&self) -> bool {
         matches!(self.behind, Behind::Nothing | Behind::SeekTable(_))
     }

@@ -11,9 +11,9 @@
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
 //!   pages, the xattrs.
-//! - `log`: a stored file in memory. Its four parts have private state: `chunk_map` maps chunks to
-//!   frames, `journal` is the only writer of frames, `commit_state` records what is durable, and
-//!   `dead_frames` frees the space of unreferenced frames.
+//! - `log`: a stored file in memory. Its four parts have private state. `chunk_map` maps chunks to
+//!   frames, `journal` is the only writer of frames, `commit_state` records which writes are
+//!   durable, and `dead_frames` frees the space of unreferenced frames.
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
 //!   `quarantine` after a crash; `commit` (which syncs), `checkpoint`, `garbage_collection` and
 //!   `pack`, which run in steps.

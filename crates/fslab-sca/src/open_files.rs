@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// A close that frees garbage waits for the disk. Of two users who leave at once, only the last
-    /// settles the file.
+    /// A close that frees garbage waits for the disk. If two users leave at once, only the last of
+    /// them settles the file.
     #[test]
     fn nobody_waits_while_the_last_user_settles_a_file() {
         let gated = Arc::new(Gated::default());

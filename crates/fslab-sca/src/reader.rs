@@ -98,8 +98,8 @@ impl ChunkMap {
     }
 
     /// Reads the content of a chunk's indexed frame, with zeros around it. If the reader needs the
-    /// whole chunk, the content is decoded directly into the target and not cached, because it will
-    /// not be needed again soon.
+    /// whole chunk, the content is decoded directly into the target. It is not cached, because it
+    /// will not be needed again soon.
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
         let key = (self.identity().file_id, entry.frame);

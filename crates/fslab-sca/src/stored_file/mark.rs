@@ -125,7 +125,7 @@ impl State {
 fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
     Mark::Clean(Clean {
         file_size: log.size(),
-        // A whole file ends with its last frame and perhaps a seek table.
+        // A whole file ends with its last frame, optionally followed by a seek table.
         stored_length: log.end() + log.journal.closing_bytes(),
         sequence: log.journal.sequence(),
         durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,

@@ -301,7 +301,7 @@ fn random_damage_to_real_files_passes() {
 /// Regressions that the test above once found.
 #[test]
 fn seeds_of_earlier_damage_failures_pass() {
-    // A slot with another number than its checkpoint hid what was written after recovery.
+    // A slot with another number than its checkpoint hid the data that was written after recovery.
     let found = [17_573_356_754_890_598_480];
     let files = golden_files();
     for seed in found {

@@ -56,7 +56,7 @@ impl Tool {
         recovery::open(io, self.identity, &beginning, self.length, mark)
     }
 
-    /// Determines what is missing in a file that was opened without a trusted mark.
+    /// Determines the missing parts of a file that was opened without a trusted mark.
     fn judged(&self, log: Log) -> Result<Found> {
         let mut missing = Vec::new();
         let mut tell = |offset, what: &str| missing.push(finding(offset, what));

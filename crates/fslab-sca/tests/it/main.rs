@@ -1,5 +1,5 @@
 //! Runs the conformance suite over every layer of stored files and every leaf, in process, and
-//! tests further guarantees of stored files.
+//! tests other guarantees of stored files.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod claims;

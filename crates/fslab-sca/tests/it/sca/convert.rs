@@ -1,4 +1,5 @@
-//! Trees encoded and decoded in place: everything is preserved in spite of interruptions.
+//! Trees encoded and decoded in place: all data and attributes are preserved in spite of
+//! interruptions.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;

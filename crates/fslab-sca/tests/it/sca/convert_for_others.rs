@@ -52,7 +52,7 @@ fn expect(told: &[(String, String)], expected: &[(&str, &str)]) {
 }
 
 /// A file `original` with two names, and a stored file `copy` in the same directory. The copy is
-/// exactly what a conversion would make of it, except for the changes of a test.
+/// exactly what a conversion of the original would make, except for the changes of a test.
 fn original_and_copy(memory: &Arc<dyn FileSystem>) -> [Ino; 2] {
     write_file(&**memory, "original", &text(50_000));
     let layer = crate::layer(LAYER);

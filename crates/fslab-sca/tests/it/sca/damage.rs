@@ -236,9 +236,8 @@ fn cut(fs: &dyn FileSystem, size: u64) {
     client.truncate(ino, size).unwrap();
 }
 
-/// Flips random bits in a large file: the affected piece is read correctly or not at all, and all
-/// other pieces and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the
-/// seed.
+/// Flips random bits in a large file. The affected piece is read correctly or not at all. All other
+/// pieces and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
     let flips = number("FSLAB_FLIPS").unwrap_or(40);
@@ -272,7 +271,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
 }
 
 /// A settled file ends with a checkpoint. In an earlier version, a wrong bit in it made the whole
-/// file unreadable, because the mark included a frame that the walk did not find.
+/// file unreadable: the mark included a frame that the walk did not find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {

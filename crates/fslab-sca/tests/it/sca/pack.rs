@@ -271,7 +271,7 @@ fn packing_keeps_to_its_rate() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A writer during background packing can read back what it wrote.
+/// A writer during background packing can read back its data.
 #[test]
 fn writes_during_packing_are_read_back_correctly() {
     let below = Below::new();
@@ -288,8 +288,8 @@ fn writes_during_packing_are_read_back_correctly() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// If any call fails while a file is packed, all data written before and after is found through the
-/// open handle, a new handle, and the next daemon.
+/// If any call fails while a file is packed, all data written before and after is found. The open
+/// handle, a new handle and the next daemon find it.
 #[test]
 fn failed_call_during_packing_loses_no_data() {
     for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {

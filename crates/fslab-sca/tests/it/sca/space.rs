@@ -181,8 +181,8 @@ fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
     }
 }
 
-/// Returns the maximum space that a file of random data takes in the lower file system while it is
-/// appended to, in percent of its size.
+/// Returns the maximum space of a file of random data while it is appended to, in percent of its
+/// size.
 fn peak_percent(layer: &str, piece: usize) -> u64 {
     let (below, data) = (Below::new(), random(5, GROWN_BYTES));
     let fs = below.mount(layer);
