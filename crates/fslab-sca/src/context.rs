@@ -100,7 +100,7 @@ impl Session {
         self.durable_from == 0
     }
 
-    /// Whether the files that a session wrote are still as it left them.
+    /// Whether the marks that a session wrote are trusted.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0
             && (session == self.number || (self.durable_from..=self.durable).contains(&session))

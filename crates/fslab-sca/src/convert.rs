@@ -79,7 +79,7 @@ pub enum Outcome {
     Kept(Why),
 }
 
-/// Why a file was not converted.
+/// The reason why a file was not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
     /// A process has it open for writing.
@@ -114,7 +114,7 @@ pub enum Why {
     Stranded {
         /// Name of the original.
         name: OsString,
-        /// Why the original could not get its name back.
+        /// The reason why the original could not get its name back.
         source: fslab_vfs::Error,
     },
     /// Its content is itself a stored file, which the next run would decode too.
@@ -175,7 +175,7 @@ pub struct Conversion {
     report_share: Box<ReportShare>,
 }
 
-/// One name of a file: its directory, its path below the root, and its inode.
+/// One name of a file: its directory, its path relative to the root, and its inode.
 struct Place<'a> {
     parent: Ino,
     path: &'a Path,

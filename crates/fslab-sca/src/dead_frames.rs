@@ -173,7 +173,7 @@ fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference>
     let end = frame_reader::header(io, identity, last.offset)?;
     let sequences = begin.sequence..=end.last_sequence();
     let gap = Gap { range: first.offset..last.end(), sequences };
-    // A walk that passes the gap finds the size after its last frame.
+    // A walk that passes over the gap must find the file size that the last joined frame set.
     make_gap(io, identity, &gap, end.file_size)
 }
 
@@ -289,7 +289,7 @@ mod tests {
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
     }
 
-    /// A file with interleaved streams may die in millions of short runs.
+    /// The frames of a file with interleaved streams may die in millions of short runs.
     #[test]
     fn leave_out_is_fast_for_many_ranges() {
         let mut frames: Vec<Reference> =

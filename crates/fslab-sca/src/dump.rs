@@ -1,4 +1,5 @@
-//! Dumps a stored file as lines of text, byte for byte. Any input is accepted without a panic.
+//! Dumps a stored file as lines of text, which account for every byte. Any input is accepted
+//! without a panic.
 
 use std::io::{self, Write};
 

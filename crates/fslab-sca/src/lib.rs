@@ -3,8 +3,9 @@
 //!
 //! Each logical file is stored as one *stored file* of the same name in the lower directory. A
 //! stored file consists of *frames*: one for each *chunk* of the logical file, and others that
-//! record size changes, holes and the index. Frames are only ever appended. `docs/formats/sca.md`
-//! describes the format and explains why a crash at any moment loses no durable data.
+//! record size changes, holes and the index. Changes append frames and never overwrite live ones.
+//! `docs/formats/sca.md` describes the format and explains why a crash at any moment loses no
+//! durable data.
 //!
 //! From the bottom to the top:
 //!

@@ -75,7 +75,7 @@ impl LowerFile {
         }
     }
 
-    /// Drops the page cache before `end`, including what earlier readers left.
+    /// Drops the page cache before `end`, including pages left by earlier readers.
     pub fn drop_pages_before(&self, end: u64) {
         const BYTES: u64 = 8 << 20;
         self.fs.drop_pages(self.ino, self.handle, end.saturating_sub(BYTES)..end);

@@ -130,7 +130,7 @@ impl Conversion {
     }
 
     /// Looks up the copy of an interrupted run, if it is exactly what this run would make.
-    /// Otherwise a user may have changed it, and the two files are independent.
+    /// Otherwise a user may have changed it, and the two files are treated as independent.
     pub(super) fn take_up(&self, attr: &Attr, found: &Unfinished) -> Kept<Option<Ino>> {
         let Some(copy) = self.find_copy(found)? else { return Ok(None) };
         let taken = self.fits(attr, copy, found).and_then(|fits| match fits {

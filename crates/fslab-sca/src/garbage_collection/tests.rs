@@ -37,8 +37,8 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
 }
 
 /// Until a move is complete, a checkpoint after the border has index pages before the border. If
-/// there is no room for the next checkpoint, the slot still leads to that one. Then nothing is
-/// freed.
+/// there is no room for the next checkpoint, the slot still leads to that checkpoint. Then nothing
+/// is freed.
 #[test]
 fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     with_file(|fs, io, mut log| {
@@ -57,8 +57,8 @@ fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     });
 }
 
-/// If the last checkpoint is damaged, the earlier slot leads to one before the border. Some of its
-/// pages were freed, but the frames are complete.
+/// If the last checkpoint is damaged, the earlier slot leads to a checkpoint before the border.
+/// Some of its pages were freed, but the frames are complete.
 #[test]
 fn content_survives_a_damaged_checkpoint_after_a_move() {
     with_file(|_, io, mut log| {

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Largest offset of a write; files have a few chunks of 4 KiB.
+/// Maximum offset of a write; files have a few chunks of 4 KiB.
 const OFFSET_MAX: u64 = 14_000;
 
 /// All versions of a file's bytes during the script.

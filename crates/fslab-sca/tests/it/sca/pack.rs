@@ -353,7 +353,7 @@ fn failed_fsync_leaves_no_trusted_mark() {
     }
 }
 
-/// Panics once, as a bug would, when the background thread asks for the free space.
+/// Panics once, as a bug would, when the background thread requests the free space.
 #[derive(Default)]
 struct PanicsOnce {
     inner: MemFs,
@@ -418,8 +418,8 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
-/// Writes 300,000 bytes, cuts them to 100,000, and appends a hole up to 300,000 and more bytes.
-/// Returns the stored file and its content.
+/// Writes 300,000 bytes, truncates them to 100,000, and appends a hole up to 300,000 and more
+/// bytes. Returns the stored file and its content.
 fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(&format!("{codec}:chunk=4KiB,pack=off"));
