@@ -33,7 +33,7 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const THREADS: OptionSpec = OptionSpec {
     name: "threads",
-    help: "threads that encode and decode; 0 for one for each processor",
+    help: "threads that encode and decode; 0 for one per processor",
     default: "0",
     value: ValueKind::Count { least: 0, most: 256 },
 };
@@ -47,7 +47,7 @@ pub const CACHE: OptionSpec = OptionSpec {
 
 pub const MIN_RATIO: OptionSpec = OptionSpec {
     name: "min-ratio",
-    help: "minimum share that encoding must save; otherwise the chunk is stored raw",
+    help: "share of a chunk that encoding must save; otherwise the chunk is stored raw",
     default: "0.03",
     value: ValueKind::Share,
 };
