@@ -1,6 +1,6 @@
 //! Gaps: sections of a stored file without meaning.
 //!
-//! A gap has a header like a frame, so a walk over all frames passes it. It stands for the
+//! A gap has a header like a frame, so a walk over all frames passes over it. It stands for the
 //! sequences of the frames that it replaces.
 
 use std::ops::{Range, RangeInclusive};
@@ -13,7 +13,7 @@ use super::frame::{self, Frame, Identity, Reference};
 use super::frame_reader;
 use super::log::Log;
 
-/// Unit in which the file system below frees space.
+/// Unit in which the lower file system frees space.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// Maximum length of a gap in bytes.
@@ -31,7 +31,7 @@ pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
     if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
 }
 
-/// The whole blocks in a frame's body, which are punched once it is dead.
+/// Returns the whole blocks in a frame's body, which are punched once it is dead.
 pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
     let body = frame.offset + identity.header_bytes() as u64;
     body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
@@ -62,13 +62,13 @@ pub fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
     starts.map(gap).collect()
 }
 
-/// End of the gaps at the beginning of the file.
+/// Returns the end of the gaps at the beginning of the file.
 pub fn end_of(gaps: &[Frame]) -> u64 {
     gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }
 
 impl Log {
-    /// The gaps at the beginning of the file.
+    /// Returns the gaps at the beginning of the file.
     pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
         let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
         while place < self.end() {
@@ -105,7 +105,7 @@ impl Log {
         Ok(())
     }
 
-    /// Empties the given gaps, if the file still begins with them.
+    /// Makes the given gaps empty again, if the file still begins with them.
     pub fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
         let now = self.leading_gaps(io)?;
         if now.first() != gaps.first() {
@@ -120,7 +120,8 @@ impl Log {
     }
 
     /// Shortens the first gap so that it ends at the first frame and a walk can pass all frames. If
-    /// gap and frame are not as packing leaves them, only the slot leads to the frames.
+    /// gap and frame are not as packing leaves them, the gap is not changed, and only the slot
+    /// leads to the frames.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;

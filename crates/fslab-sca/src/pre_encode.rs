@@ -8,7 +8,7 @@ use super::encoder::{Encoded, encode_all};
 use super::frame::Encoding;
 use super::reader::{Piece, pieces};
 
-/// Encoded bodies of the whole chunks in one write.
+/// Encoded bodies of the complete chunks in one write.
 #[derive(Default)]
 pub struct PreEncoded {
     encoding: Option<Encoding>,
@@ -18,7 +18,7 @@ pub struct PreEncoded {
 }
 
 impl PreEncoded {
-    /// Encodes the whole chunks in a write at `offset`.
+    /// Encodes the complete chunks in a write at `offset`.
     ///
     /// # Errors
     /// `ENOMEM` if encoding fails.

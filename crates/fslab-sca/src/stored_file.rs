@@ -1,7 +1,7 @@
-//! A file of the mount (empty, foreign or stored), with its open file below.
+//! A file of the mount (empty, foreign or stored), with its open lower file.
 //!
 //! There is one [`StoredFile`] for each inode in use, however many handles exist. Readers share it;
-//! writers have it exclusively.
+//! a writer uses it exclusively.
 
 mod classify;
 mod heal;
@@ -37,7 +37,7 @@ use classify::classify;
 use mark::MarkState;
 use steps::InSteps;
 
-/// Largest number of bytes taken from one write: the part that is encoded in parallel.
+/// Maximum number of bytes that one write accepts. They are encoded in parallel.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.
@@ -52,11 +52,11 @@ pub struct StoredFile {
     maintenance: Mutex<()>,
     /// Held from the start to the end of packing: two threads must not pack the same file.
     packing: Mutex<()>,
-    /// Whether the next read must also read the file below, so that its access time is updated.
+    /// Whether the next read must also read the lower file, so that its access time is updated.
     access_is_due: AtomicBool,
 }
 
-/// A file that was opened below.
+/// An open file of the lower file system.
 #[derive(Clone, Copy)]
 pub struct OpenBelow {
     pub ino: Ino,
@@ -73,7 +73,7 @@ struct State {
     mark: MarkState,
     /// Whether the next request for the size will trust the mark.
     is_believed: bool,
-    /// The last user has closed the file below; the handle's number may be in use again.
+    /// The last user has closed the lower file; the handle may already have been reused.
     is_closed: bool,
     /// The handle used before the file was opened for writing. A running sync may still use it.
     handle_before: Option<Handle>,
@@ -83,8 +83,8 @@ struct State {
 }
 
 enum Kind {
-    /// An empty file. It becomes a stored file with the first write. The emptying need not be
-    /// durable before: later data survives a crash only if the emptying does.
+    /// An empty file. The first write makes it a stored file. The truncation need not be durable
+    /// before that write: later data survives a crash only if the truncation does.
     Empty,
     /// The content is not a stored file; it is served as it is.
     Foreign,
@@ -94,7 +94,7 @@ enum Kind {
     Stored(Box<Log>),
 }
 
-/// Where a write goes.
+/// The position of a write: an offset, or the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     At(u64),
@@ -102,7 +102,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The offset in a file of this size.
+    /// Returns the offset in a file of this size.
     fn offset(self, size: u64) -> u64 {
         match self {
             Self::At(offset) => offset,
@@ -112,7 +112,7 @@ impl Place {
 }
 
 impl StoredFile {
-    /// Empties an open file below, whatever it contains. [`Self::close`] closes it.
+    /// Truncates an open lower file, whatever it contains. [`Self::close`] closes it.
     pub fn open_emptied(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -126,7 +126,7 @@ impl StoredFile {
         Ok(file)
     }
 
-    /// Determines the kind of an open file below. [`Self::close`] closes it.
+    /// Determines the kind of an open lower file. [`Self::close`] closes it.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -139,8 +139,8 @@ impl StoredFile {
         let OpenBelow { ino, handle, .. } = opened;
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        // Read even if this mount keeps no sizes: a mark of another mount must not outlive a
-        // change.
+        // The xattr is read even if this mount keeps no sizes, because a mark of another mount must
+        // not outlive a change.
         let found = size_xattr::read(&**fs, request, ino)?;
         if let Some(Mark::Clean(clean)) = &found
             && opened.is_writable
@@ -193,9 +193,9 @@ impl StoredFile {
         }
     }
 
-    /// Makes sure that the file below is open for writing.
+    /// Makes sure that the lower file is open for writing.
     pub fn make_writable(&self, request: &Request) -> Result<()> {
-        // A waiting writer would hold up all readers.
+        // A waiting writer would block all readers, so the common case takes only the read lock.
         if self.state.read().is_writable {
             return Ok(());
         }
@@ -210,19 +210,19 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The handle of the file below.
+    /// The handle of the lower file.
     pub fn lower_handle(&self) -> Handle {
         self.state.read().lower.handle
     }
 
-    /// Calls `ask` with the handle of the file below, which stays open meanwhile. Returns `None` if
-    /// it is closed.
+    /// Calls `ask` with the handle of the lower file, which is not closed during the call. Returns
+    /// `None` if the file is already closed.
     pub fn while_open<T>(&self, ask: impl FnOnce(Handle) -> T) -> Option<T> {
         let state = self.state.read();
         (!state.is_closed).then(|| ask(state.lower.handle))
     }
 
-    /// Closes the file below.
+    /// Closes the lower file.
     pub fn close(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
         state.is_closed = true;
@@ -232,7 +232,7 @@ impl StoredFile {
         released.unwrap_or(Ok(()))
     }
 
-    /// The logical size; `None` for a foreign file, whose size is that of the file below.
+    /// The logical size; `None` for a foreign file, whose size is that of the lower file.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
             Kind::Empty => Some(0),
@@ -321,7 +321,7 @@ impl StoredFile {
         }
     }
 
-    /// Locks the file, voids its marks where needed, and changes it with `work`. If the index is
+    /// Locks the file, voids its marks if necessary, and changes it with `work`. If the index is
     /// damaged, rebuilds it and runs `work` again.
     fn change<T>(
         &self,
@@ -331,8 +331,8 @@ impl StoredFile {
         self.healing(request, || work(&mut *self.to_be_changed(request)?))
     }
 
-    /// Locks the file for a change. The place of the next frame is clear, and an emptied file no
-    /// longer has a foreign mark.
+    /// Locks the file for a change. After that, the next frame can be appended, and an emptied file
+    /// has no foreign mark.
     fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
         loop {
             self.look_into(request)?;
@@ -354,7 +354,7 @@ impl StoredFile {
         }
     }
 
-    /// Maintenance that the last changes made due.
+    /// Returns the maintenance that the last changes made due.
     pub fn due(&self) -> Due {
         match &self.state.read().kind {
             Kind::Stored(log) => log.due(&self.settings),
@@ -362,14 +362,15 @@ impl StoredFile {
         }
     }
 
-    /// Does what is due: a commit, or garbage collection. Errors are only logged, because the
-    /// changes are already in place. If durability is at stake, the next sync reports it.
+    /// Runs the maintenance that is due: a commit, or garbage collection. Errors are only logged,
+    /// because the changes have already taken effect. If an error affects durability, the next sync
+    /// returns it.
     pub fn tend(&self, request: &Request) {
         let Some(file) = self.in_steps(request) else { return };
         let _turn = file.turn();
         if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "could not commit or clean a stored file");
+            tracing::warn!(%error, file, "can't commit or clean a stored file");
         }
     }
 
@@ -395,7 +396,7 @@ impl StoredFile {
         }
     }
 
-    /// Encodes the whole chunks in a write, with the file's current encoding.
+    /// Encodes the complete chunks in a write, with the file's current encoding.
     fn pre_encode(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
         let (encoding, size) = match &self.state.read().kind {
             Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
@@ -410,7 +411,7 @@ impl StoredFile {
         PreEncoded::new(&self.settings, encoding, offset, &data[..length as usize])
     }
 
-    /// Sets the size. The times change even if the size stays the same.
+    /// Sets the size. The times are updated even if the size does not change.
     pub fn set_size(&self, request: &Request, size: u64, kill_set_id: bool) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -489,7 +490,8 @@ impl StoredFile {
     /// not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        // This runs for every file; healing keeps a damaged index from being found again each time.
+        // This runs for every file. Healing rebuilds a damaged index, so that it is not found again
+        // each time.
         let gains = || {
             let file = self.in_steps(request);
             let gains = file.map_or(Ok(false), |file| pack::gains_by_packing(&file));
@@ -503,7 +505,8 @@ impl StoredFile {
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
 
-    /// Leaves the file in order. Called when a writer closes the file, and by its last user.
+    /// Leaves the file in a state that the next mount opens quickly. Called when a writer closes
+    /// the file, and when its last user does.
     pub fn settle(&self, request: &Request) -> Result<()> {
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
@@ -520,7 +523,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Ends a packed file as its format requires, unless it is changed meanwhile.
+    /// Appends the end that the format of a packed file requires, unless the file is changed
+    /// meanwhile.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
         match unless_gone(closing_in_steps(&file))?.flatten() {
@@ -529,8 +533,8 @@ impl StoredFile {
         }
     }
 
-    /// Appends the end of a packed file that was made for the frame with `sequence`. A file that
-    /// was changed since stays as it is.
+    /// Appends the end of a packed file, which was built when the last frame had `sequence`. If the
+    /// file was changed since, it is left unchanged.
     fn append_closing(&self, file: &InSteps<'_>, (table, sequence): (Vec<u8>, u64)) -> Result<()> {
         let mut state = self.state.write();
         if !state.was_changed() {
@@ -543,8 +547,8 @@ impl StoredFile {
         if is_same { log.write_closing(io, &table) } else { Ok(()) }
     }
 
-    /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file
-    /// stays as it is.
+    /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file is
+    /// left unchanged.
     fn give_back_at_close(&self, request: &Request) -> Result<()> {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return Ok(()) };
@@ -581,7 +585,7 @@ impl State {
         let io = Io::new(&self.lower, request, settings);
         match &mut self.kind {
             Kind::Stored(log) => Ok((io, log)),
-            // Foreign files are written elsewhere.
+            // Callers handle foreign files before this.
             _ => Err(Errno::IO.into()),
         }
     }
@@ -616,8 +620,8 @@ impl State {
     }
 
     fn empty_below(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
-        // The mark of a foreign file stays until a stored file is begun. If this call fails or
-        // nothing is written after it, the file must still be known as foreign.
+        // A foreign file keeps its mark until a stored file is begun. If this call fails or nothing
+        // is written after it, the file must still be marked as foreign.
         self.void_mark(request)?;
         self.lower.empty(request, kill_set_id)?;
         (self.kind, self.heal_has_failed) = (Kind::Empty, false);

@@ -18,13 +18,13 @@ use super::reader::{Piece, pieces};
 
 /// Bytes written after which a commit with a checkpoint is due.
 const COMMIT_BYTES: u64 = 64 << 20;
-/// Changed index pages after which a commit is due as well; each takes 4 KiB of memory. A file of
-/// 64 GiB in chunks of 128 KiB never has more.
+/// Number of changed index pages after which a commit is due as well; each page takes 4 KiB of
+/// memory. A file of 64 GiB in chunks of 128 KiB never has more.
 const CHANGED_PAGES_MAX: usize = 4096;
 /// An appended piece is kept raw if it is at most this fraction of a chunk.
 const RAW_PART: u64 = 4;
 
-/// The part of a written piece that stays in memory.
+/// The part of a written piece that is kept in memory.
 enum Kept<'a> {
     /// The whole content of the chunk.
     Chunk(Content),
@@ -68,8 +68,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the frame for one piece of a write: a raw frame with the appended bytes, or a frame
-    /// with the whole content of the chunk.
+    /// Makes the frame for one piece of a write. It is a raw frame with the appended bytes, or a
+    /// frame with the whole content of the chunk.
     fn encoded_piece<'a>(
         &self,
         io: Io<'_>,
@@ -98,7 +98,7 @@ impl Log {
         Ok((NewFrame { frame, body: encoded.body, payload: Vec::new() }, kept))
     }
 
-    /// The whole content of a chunk after a piece of it was written.
+    /// Returns the whole content of a chunk after a piece of it was written.
     fn changed_content(&self, io: Io<'_>, piece: Piece, data: &[u8]) -> Result<Content> {
         let start = piece.chunk * self.map.chunk_bytes();
         let old_end = self.size().min(start + self.map.chunk_bytes());
@@ -112,7 +112,7 @@ impl Log {
         Ok(content)
     }
 
-    /// Whether a piece is appended to a raw tail.
+    /// Whether a piece will be appended to a raw tail.
     fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
         let chunk_bytes = self.map.chunk_bytes();
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size();
@@ -130,7 +130,7 @@ impl Log {
     fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
         let other = self.map.tails().map(|(other, _)| other).find(|other| *other != chunk);
         match other.map_or(Ok(()), |other| self.encode_tail(io, other)) {
-            // A damaged tail stays in pieces, because some of them can still be read.
+            // A damaged tail is not encoded, because some of its pieces can still be read.
             Err(error) if error.errno() == Errno::IO => Ok(()),
             answer => answer,
         }
@@ -193,7 +193,7 @@ impl Log {
         NewFrame { frame, body, payload: Vec::new() }
     }
 
-    /// Sets the logical size. Content behind a smaller size is lost; an extension reads as zeros.
+    /// Sets the logical size. Content past a smaller size is lost; an extension reads as zeros.
     pub fn set_size(&mut self, io: Io<'_>, size: u64, options: WriteOptions) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -206,8 +206,8 @@ impl Log {
         self.append_frames(io, vec![frame], options)
     }
 
-    /// Turns chunks into holes until the index pages of the remaining ones fit into memory. Returns
-    /// the first remaining chunk.
+    /// Turns chunks into holes until the index pages of the remaining chunks fit into memory.
+    /// Returns the first remaining chunk.
     pub fn drop_but_for_the_rest(
         &mut self,
         io: Io<'_>,
@@ -272,22 +272,22 @@ impl Log {
     }
 
     /// Writes the changed index pages if too many are in memory, and makes a commit due if the walk
-    /// behind the last one gets long.
+    /// after the last commit gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
         let has_many_pages = self.map.changed_pages() >= CHANGED_PAGES_MAX;
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
-        // The caller may be a checkpoint that is making room for itself.
+        // The caller may be a checkpoint that encodes tails to make room for its list.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
-            // The change has taken effect, and the frames alone are enough to find everything. A
-            // copy that does not fit is given up.
+            // The change has taken effect, and the frames are enough to find everything. A packed
+            // copy that does not fit is abandoned.
             Err(error) if !self.journal.is_copy() => {
-                tracing::debug!(%error, file = %io.lower.name(), "could not write a checkpoint");
+                tracing::debug!(%error, file = %io.lower.name(), "can't write a checkpoint");
                 Ok(())
             }
             written => written,

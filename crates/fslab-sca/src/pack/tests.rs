@@ -1,4 +1,4 @@
-//! Failures while the packed copy becomes the file.
+//! Tests of failures while the packed copy replaces the old content.
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::{Ino, OpenMode, Request};

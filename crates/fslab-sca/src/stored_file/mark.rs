@@ -1,5 +1,5 @@
-//! The mark of a file in use: its size xattr, which says what kind of file it is and, for a stored
-//! file that was closed, how large it is.
+//! The mark of a file in use: its size xattr. It records the kind of the file and, for a stored
+//! file that was closed, the size.
 
 use fslab_vfs::{Request, Result};
 
@@ -30,8 +30,8 @@ impl From<Option<&Mark>> for MarkState {
 }
 
 impl StoredFile {
-    /// Voids the mark now if the file is open for writing. Later it may be impossible: the user who
-    /// opened the file may lose the right to set xattrs.
+    /// Voids the mark now if the file is open for writing. Later this may be impossible, because
+    /// the user who opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
         // The file may have been emptied and still have its old mark.
         if self.state.read().is_writable {
@@ -47,7 +47,8 @@ impl StoredFile {
         }
     }
 
-    /// Durably voids the mark of an emptied foreign file: it would be trusted at any length.
+    /// Durably voids the mark of an emptied foreign file, because it would be trusted at any
+    /// length.
     pub(super) fn void_foreign_mark(&self, request: &Request) -> Result<()> {
         let is_foreign =
             |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;
@@ -59,7 +60,7 @@ impl StoredFile {
             size_xattr::write(&*self.fs, request, state.lower.ino, &Mark::Dirty)?;
             state.lower.clone()
         };
-        // Without the lock, because the disk may be slow.
+        // The file is synced without the lock, because the disk may be slow.
         lower.sync(request, false)?;
         let mut state = self.state.write();
         if is_foreign(&state) {
@@ -77,7 +78,7 @@ impl State {
         !self.is_closed && self.is_writable && !is_marked && log.journal.has_head()
     }
 
-    /// Keeps the size of a stored file in order in its xattr.
+    /// Stores the size of a stored file in its xattr, if the file is whole.
     pub(super) fn keep_size(&mut self, request: &Request, settings: &Settings) {
         let Kind::Stored(log) = &self.kind else { return };
         if self.is_closed || !settings.size_xattr || self.is_believed || !log.is_whole() {
@@ -87,15 +88,15 @@ impl State {
         match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
             Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
             // The previous mark is void, so the size is determined from the frames.
-            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
+            Err(error) => tracing::debug!(%error, "can't keep a size in an xattr"),
         }
     }
 
     /// Voids the size mark, if there is a valid one. If that fails, the file must not be changed.
     ///
-    /// A size mark is trusted only for a file of the length that it records. Thus appended data
-    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length (see
-    /// [`StoredFile::void_foreign_mark`]).
+    /// A size mark is trusted only for a file of the length that it records. So appended data
+    /// invalidates the mark even if a crash restores it. A foreign mark is trusted at any length
+    /// (see [`StoredFile::void_foreign_mark`]).
     pub(super) fn void_mark(&mut self, request: &Request) -> Result<()> {
         if self.mark == MarkState::Given {
             size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
@@ -105,12 +106,13 @@ impl State {
         Ok(())
     }
 
-    /// Marks a foreign file at its first change through the mount; it stays foreign whatever it
-    /// contains.
+    /// Marks a foreign file at its first change through the mount. It then remains foreign,
+    /// whatever it contains.
     pub(super) fn mark_foreign(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Foreign {
             match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
-                // This file system has no xattrs: only the content shows the kind of the file.
+                // The lower file system has no xattrs, so only the content shows the kind of the
+                // file.
                 Err(error) if crate::lower::is_absence(error.errno()) => {}
                 answer => answer?,
             }
@@ -123,7 +125,7 @@ impl State {
 fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
     Mark::Clean(Clean {
         file_size: log.size(),
-        // A file in order ends with its last frame and the seek table.
+        // A whole file ends with its last frame, optionally followed by a seek table.
         stored_length: log.end() + log.journal.closing_bytes(),
         sequence: log.journal.sequence(),
         durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,

@@ -1,4 +1,4 @@
-//! Changes between two steps of an operation on a file in use.
+//! Tests of changes between two steps of an operation on a file in use.
 
 use fslab_vfs::MemFs;
 
@@ -47,7 +47,8 @@ fn data_encoded_for_another_offset_is_not_written() {
     let file = StoredFile::open(&fs, &settings, &request, opened).unwrap();
     let chunk = settings.encoding().chunk_bytes as usize;
     let data: Vec<u8> = (0..3 * chunk).map(|at| (at / chunk) as u8 + 1).collect();
-    // Chunk 1 has the bytes 2 here, and the bytes 1 where the write begins at chunk 1.
+    // If the write begins at chunk 0, chunk 1 gets the bytes 2. If it begins at chunk 1, that chunk
+    // gets the bytes 1.
     let mut prepared = file.pre_encode(Place::End, &data).unwrap();
     file.write(&request, Place::At(0), &vec![9; chunk], WriteOptions::default()).unwrap();
     let write = (Place::End, data.as_slice());
