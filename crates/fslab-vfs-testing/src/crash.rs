@@ -69,6 +69,7 @@
 mod dependencies;
 mod device;
 mod effect;
+pub mod failing;
 pub mod history;
 mod image;
 mod log;

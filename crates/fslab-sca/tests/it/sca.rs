@@ -8,6 +8,7 @@ mod copies;
 mod cuts;
 mod damage;
 mod emptying;
+mod failures;
 pub mod identity;
 mod marks;
 mod memory;
